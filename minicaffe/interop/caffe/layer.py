@@ -63,9 +63,8 @@ def flat(layer: Node, layer_types: LayerTypes, taken: Mapping[str, Any], unknown
         elif key == "phase":  # the net's own, as Caffe prints it: see phases
             continue
         elif key == "blobs":
-            raise SpecError(
-                f"{mark}: {what}: blobs: a text does not hold weights; give a .caffemodel"
-            )
+            problem = f"{what}: blobs: a text does not hold weights; give a .caffemodel"
+            raise SpecError(f"{mark}: {problem}")
         elif kind and is_declared(kind):  # of a declaration; of an unknown type as it is
             if not known:
                 put(key, node, mark)
@@ -120,10 +119,7 @@ FIRST = ("name", "type", "bottom", "top")
 
 
 def phases(layers: list[Node], state: Node | None) -> None:
-    """Warn of each layer whose `phase` differs from its net's: it is built for the net's phase all the same.
-
-    When Caffe prints a net, it writes into each layer the phase for which it built the net.
-    """
+    """Warn of each layer whose `phase`, which Caffe prints, is not its net's: it has no effect."""
     own = state.value["phase"].value if state is not None and "phase" in state.value else None
     for layer in (one for one in layers if "phase" in one.value):
         phase = layer.value["phase"].value
@@ -278,9 +274,8 @@ def _sized(key: str, block: Node) -> Node:
     if SIZED[key] == "resize":
         least, most = values.get("min_size", 0), values.get("max_size", 0)
         if least != most or not least:
-            raise SpecError(
-                f"{mark}: {key}: min_size {least} and max_size {most}: expected one size, the shorter side's"
-            )
+            problem = f"min_size {least} and max_size {most}: expected one size, the shorter side's"
+            raise SpecError(f"{mark}: {key}: {problem}")
         return Node(least, mark)
     change = float(values.get("aspect_ratio_change", 1)) ** 2
     if not 0 < change <= 1:

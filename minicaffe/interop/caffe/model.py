@@ -104,9 +104,8 @@ def text_of(
     if not names:
         raise SpecError(f"{message.mark}: is empty; expected a net's or a solver's text")
     if names == {"item"}:
-        raise SpecError(
-            f"{message.mark}: is a label map, the names of classes; expected a net or a solver"
-        )
+        problem = "is a label map, the names of classes; expected a net or a solver"
+        raise SpecError(f"{message.mark}: {problem}")
     unknown: Problems = []
 
     def net_in(path: str, mark: Mark) -> Node:
@@ -188,9 +187,8 @@ def solver_root(
     sources = [key for key in TRAINED if key in solver.value]
     if len(sources) != 1:
         where, got = solver.keys[sources[-1]] if sources else solver.mark, " and ".join(sources)
-        raise SpecError(
-            f"{where}: solver: expected one of {', '.join(TRAINED)}, got {got or 'none'}"
-        )
+        problem = f"solver: expected one of {', '.join(TRAINED)}, got {got or 'none'}"
+        raise SpecError(f"{where}: {problem}")
     (source,) = sources
 
     def nets(key: str) -> list[Node]:

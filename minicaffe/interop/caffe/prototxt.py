@@ -122,9 +122,8 @@ def _net(pen: Pen, spec: NetSpec, layer_types: LayerTypes) -> Node:
         if bottom is None:
             if len(implied) > 1:
                 ways = " or ".join(sorted(", ".join(one) or "nothing" for one in implied))
-                raise SpecError(
-                    f"{layer.place()}: reads {ways}, by the phase; in a prototxt it reads one: give a bottom"
-                )
+                problem = f"reads {ways}, by the phase; in a prototxt it reads one: give a bottom"
+                raise SpecError(f"{layer.place()}: {problem}")
             bottom = next(iter(implied), ())
         layers.append(_layer(layer, bottom, layer_types, pen.has_comments_in))
     fields = _placed(given_nodes(spec), "NetParameter", start)
@@ -193,9 +192,8 @@ def _as_it_is(node: Node, of_text: bool) -> Node:
     if isinstance(node.value, dict):
         for key in node.value:
             if not NAME.fullmatch(key):
-                raise SpecError(
-                    f"{node.keys.get(key, node.mark)}: {key!r} cannot be a field of a prototxt"
-                )
+                problem = f"{key!r} cannot be a field of a prototxt"
+                raise SpecError(f"{node.keys.get(key, node.mark)}: {problem}")
         fields = {key: _as_it_is(value, of_text) for key, value in node.value.items()}
         return Node(fields, node.mark, node.keys)
     if isinstance(node.value, list):

@@ -57,9 +57,8 @@ def read(path: str | Path) -> SolverState:
                 elif number == 4:
                     state.current_step = wire.integer(kind, value)
     if not (0 <= state.iteration < 2**31 and 0 <= state.current_step < 2**31):
-        raise CheckpointError(
-            f"{path}: iteration {state.iteration}, step {state.current_step}: expected 0 to 2^31 - 1"
-        )
+        problem = f"iteration {state.iteration}, step {state.current_step}: expected 0 to 2^31 - 1"
+        raise CheckpointError(f"{path}: {problem}")
     return state
 
 
@@ -74,16 +73,13 @@ def restore(
     state = read(path)
     weights, count = weights_file(path, state.learned_net), slots * len(shapes)
     if len(state.history) != count:
-        raise CheckpointError(
-            f"{path}: holds {len(state.history)} arrays of history; "
-            f"this net and type of solver have {count}"
-        )
+        why = f"this net and type of solver have {count}"
+        raise CheckpointError(f"{path}: holds {len(state.history)} arrays of history; {why}")
     history = []
     for i, (array, name) in enumerate(zip(state.history, list(shapes) * slots, strict=True)):
         if not same_shape(array.shape, shapes[name]):
-            raise CheckpointError(
-                f"{path}: history {i} has shape {array.shape}, {name} {shapes[name]}"
-            )
+            problem = f"history {i} has shape {array.shape}, {name} {shapes[name]}"
+            raise CheckpointError(f"{path}: {problem}")
         if not np.isfinite(array).all():
             raise CheckpointError(f"{path}: history {i} holds numbers that are not finite")
         history.append(array.reshape(shapes[name]))

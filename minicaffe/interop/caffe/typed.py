@@ -162,9 +162,8 @@ def _value(one: Given, field: Field, what: str, unknown: list[tuple[Mark, str]] 
         got = _shown(value)
         raise SpecError(f"{value.mark}: {what}: expected {{ fields of {field.type} }}, got {got}")
     if isinstance(value, Message):
-        raise SpecError(
-            f"{value.mark}: {what}: expected {_expected(field)}, got a message in braces"
-        )
+        problem = f"{what}: expected {_expected(field)}, got a message in braces"
+        raise SpecError(f"{value.mark}: {problem}")
     held = _word(value, field) if field.words is not None else _plain(value, field.type)
     if held is None and field.name == "engine" and value.kind == "word":
         held = "DEFAULT"  # a fork's, such as MKLDNN; how, not what, is computed

@@ -56,9 +56,8 @@ def without_padding(layers: Iterable[Node]) -> list[Node]:
         if before is not None:
             ends = [len(before.value[k].value) for k in ("bottom", "top") if k in before.value]
             if kind not in ("conv", "pool") or len(bottoms) != 1 or ends != [1, 1]:
-                raise SpecError(
-                    f"{layer.mark}: a padding layer belongs above one conv or pool layer alone"
-                )
+                problem = "a padding layer belongs above one conv or pool layer alone"
+                raise SpecError(f"{layer.mark}: {problem}")
             inner, source = layer.value["layer"], before.value["layer"]
             if "pad" in source.value:
                 padded = {**inner.value, "pad": source.value["pad"]}
@@ -74,9 +73,8 @@ def without_padding(layers: Iterable[Node]) -> list[Node]:
 def v1_of_v0(layer: Node) -> Node:
     """A layer of the first Caffe as a V1LayerParameter."""
     if "layer" not in layer.value:
-        raise SpecError(
-            f"{layer.mark}: expected `layer {{ ... }}` in it, as in the layers of its age"
-        )
+        problem = "expected `layer { ... }` in it, as in the layers of its age"
+        raise SpecError(f"{layer.mark}: {problem}")
     for key in layer.value:
         if key not in ("layer", "bottom", "top"):
             raise SpecError(f"{layer.keys[key]}: {key}: beside `layer` stand only bottom and top")
@@ -141,9 +139,8 @@ def upgraded_net(net: Node, own: Container[str] = ()) -> Node:
     if old is not None:
         if "layer" in fields:
             mark = keys["layer"]
-            raise SpecError(
-                f"{mark}: the net has `layers` too, of an older Caffe; give one of them"
-            )
+            problem = "the net has `layers` too, of an older Caffe; give one of them"
+            raise SpecError(f"{mark}: {problem}")
         layers = old.value
         if any("layer" in layer.value for layer in layers):
             layers = [v1_of_v0(layer) for layer in without_padding(layers)]
@@ -189,9 +186,8 @@ def _input_layer(fields: Fields, keys: dict[str, Mark]) -> list[Node]:
         assert dims is not None
         sizes, wanted, what, key = dims, 4 * count, "numbers", "input_dim"
     if (got := len(sizes.value)) < wanted:
-        raise SpecError(
-            f"{keys[key]}: {key}: expected {wanted} {what} for {count} inputs, got {got}"
-        )
+        problem = f"{key}: expected {wanted} {what} for {count} inputs, got {got}"
+        raise SpecError(f"{keys[key]}: {problem}")
     if shapes is None:
         fours = [sizes.value[4 * i : 4 * i + 4] for i in range(count)]
         dims_of = [Node({"dim": Node(f, f[0].mark)}, f[0].mark, {"dim": keys[key]}) for f in fours]

@@ -45,10 +45,7 @@ def is_caffes(path: str | Path) -> bool:
 
 
 def same_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether a blob of Caffe's fits a parameter: equal, but for axes of one entry before or behind.
-
-    Before 2015 a blob had four axes: 1x1xNxK is (N, K), 1x1x1xN is (N,).
-    """
+    """True if a blob fits a parameter, but for axes of 1 before or behind, as 1x1xNxK fits (N, K)."""
     for first in range(len(given) - len(wanted) + 1):
         rest = given[:first] + given[first + len(wanted) :]
         if given[first : first + len(wanted)] == wanted and all(size == 1 for size in rest):
@@ -70,9 +67,8 @@ class Reader(ArrayFile):
         self._blobs: dict[str, Any] = {}
         self.layers: dict[str, list[int]] = {}  # the numbers of each one's blobs
         if str(path).lower().endswith(STATES):
-            raise CheckpointError(
-                f"{path}: is a solver's state; weights are the .caffemodel beside it"
-            )
+            problem = "is a solver's state; weights are the .caffemodel beside it"
+            raise CheckpointError(f"{path}: {problem}")
         with self._open:
             if hdf5.is_one(path):  # as Caffe, which does not look at the name
                 self._take(_groups(self._open.enter_context(hdf5.opened(path, CheckpointError))))
@@ -156,9 +152,8 @@ def save(path: str | Path, graph: Graph, arrays: Arrays, ending: str = "") -> No
 def write_message(path: str | Path, parts: Sequence[wire.Part]) -> None:
     """Write a message, atomically. Raises CheckpointError above the size that Caffe reads."""
     if (size := wire.size_of(parts)) > wire.LIMIT:
-        raise CheckpointError(
-            f"{path}: would be {size} bytes; Caffe reads at most {wire.LIMIT} (write .h5 or .npz)"
-        )
+        problem = f"would be {size} bytes; Caffe reads at most {wire.LIMIT} (write .h5 or .npz)"
+        raise CheckpointError(f"{path}: {problem}")
 
     def save(file: Any) -> None:
         for part in parts:

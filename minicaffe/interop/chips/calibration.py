@@ -188,9 +188,8 @@ class CalibrationNet(Deployed):
         elif source is None:
             source = getattr(self.data, "reader", None)
         if source is None:
-            raise DataError(
-                f"net {self.net.name!r} has no test data of its own; say which pictures"
-            )
+            remedy = "say which pictures"
+            raise DataError(f"net {self.net.name!r} has no test data of its own; {remedy}")
         if not len(source):
             raise DataError("there are no pictures to calibrate with")
         if len(source) < count:
@@ -345,9 +344,8 @@ def as_tensorrt(calibration: Calibration, header: str = TENSORRT) -> str:
     """
     for name in calibration.blobs:
         if ":" in name or any(letter.isspace() for letter in name):
-            raise SpecError(
-                f"blob {name!r}: TensorRT's cache cannot hold a name with ':' or blanks"
-            )
+            problem = "TensorRT's cache cannot hold a name with ':' or blanks"
+            raise SpecError(f"blob {name!r}: {problem}")
     lines = [f"{k}: {struct.pack('>f', one.scale).hex()}" for k, one in calibration.blobs.items()]
     return "\n".join([header, *lines, ""])
 

@@ -75,12 +75,6 @@ _CAFFE = Chip(
 )
 
 
-def _ascend(layer: Layer) -> str | None:
-    """Why ATC does not take a layer of a type that it has."""
-    masked = layer.type == "Upsample" and len(layer.bottoms) > 1
-    return "that its Upsample takes a mask is not known" if masked else None
-
-
 _ASCEND = Chip(
     name="ascend",
     title="Huawei Ascend: ATC, --framework=0",
@@ -108,7 +102,11 @@ _ASCEND = Chip(
         "https://www.hiascend.com/document/detail/en/CANNCommunityEdition/910/devaids/atctool/"
         "atlasatcparam_16_0014.html (products, CANN 9.1)",
     ),
-    refuses=_ascend,
+    refuses=lambda layer: (
+        "that its Upsample takes a mask is not known"
+        if layer.type == "Upsample" and len(layer.bottoms) > 1
+        else None
+    ),
     signs="-A-Za-z0-9_./",
 )
 

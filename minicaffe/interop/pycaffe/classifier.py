@@ -17,9 +17,8 @@ class PictureNet(Net):
         """`values` are what the Transformer is given, None for what it is not. Raises ArrayError."""
         super().__init__(model_file, 1, weights=pretrained_file)
         if not self.inputs:
-            raise io.ArrayError(
-                "the net has no input for pictures: give the deploy net, not one that reads data"
-            )
+            remedy = "give the deploy net, not one that reads data"
+            raise io.ArrayError(f"the net has no input for pictures: {remedy}")
         name = self.inputs[0]
         size = self.blobs[name].shape
         if len(size) != 4:

@@ -53,9 +53,8 @@ def conv_params(fn: Function) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
     params = fn.params.get(home, fn.params)
     single = sorted({f"{k}_{s}" for k in ("kernel", "stride", "pad") for s in "hw"} & set(params))
     if single:
-        raise CropError(
-            f"{fn.type_name}: {single[0]} has no map here: give kernel_size, stride, pad"
-        )
+        problem = f"{single[0]} has no map here: give kernel_size, stride, pad"
+        raise CropError(f"{fn.type_name}: {problem}")
     if "kernel_size" not in params:
         raise CropError(f"{fn.type_name}: kernel_size must be given for a map")
 

@@ -90,9 +90,8 @@ class Detector(PictureNet):
         name = self.inputs[0]
         channels, *size = self.blobs[name].data.shape[1:]
         if context_pad and not 0 <= 2 * context_pad < min(size):
-            raise SpecError(
-                f"context_pad: expected less than half of {min(size)}, got {context_pad}"
-            )
+            problem = f"expected less than half of {min(size)}, got {context_pad}"
+            raise SpecError(f"context_pad: {problem}")
         self.crop_dims, self.context_pad = np.array([*size, channels]), context_pad
         nothing = np.zeros((channels, *size), np.float32)
         self.crop_mean = np.float32(self.transformer.deprocess(name, nothing))

@@ -157,4 +157,4 @@ def draw_net_to_file(
 ) -> None:
     """Write such a picture to a file; its ending is the format."""
     picture = draw_net(caffe_net, rankdir, Path(filename).suffix[1:].lower(), phase, display_lrm)
-    checkpoint.replace(filename, lambda file: file.write(picture))
+    checkpoint.replace(filename, picture)

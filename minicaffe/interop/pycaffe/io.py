@@ -274,10 +274,8 @@ class Transformer:
 
     def _shape(self, in_: str) -> tuple[int, ...]:
         if in_ not in self.inputs:
-            raise UnknownNameError(
-                f"{in_!r} is not one of the net's inputs: {', '.join(self.inputs)}"
-                f"{did_you_mean(str(in_), self.inputs)}"
-            )
+            problem = f"{', '.join(self.inputs)}{did_you_mean(str(in_), self.inputs)}"
+            raise UnknownNameError(f"{in_!r} is not one of the net's inputs: {problem}")
         return self.inputs[in_]
 
     def _order(self, in_: str, order: Sequence[int], count: int, what: str) -> Sequence[int]:

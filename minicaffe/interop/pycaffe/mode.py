@@ -95,9 +95,8 @@ def set_multiprocess(multiprocess: bool) -> None:
 
 def _only(name: str, value: int, possible: int) -> None:
     if value != possible:
-        raise SpecError(
-            f"{name}: expected {possible}, got {value!r}: one process trains, one device"
-        )
+        problem = f"expected {possible}, got {value!r}: one process trains, one device"
+        raise SpecError(f"{name}: {problem}")
 
 
 def is_shown(level: int) -> bool:

@@ -162,9 +162,8 @@ def net_of(tops: Iterable[Named], given: Mapping[Named, str]) -> Any:
 
     for top in tops:
         if not isinstance(top, (Top, Function)):
-            raise NotATopError(
-                f"to_proto: expected Tops, got {type(top).__name__}; n.to_proto() for all"
-            )
+            problem = f"expected Tops, got {type(top).__name__}; n.to_proto() for all"
+            raise NotATopError(f"to_proto: {problem}")
         waiting = [top.fn if isinstance(top, Top) else top]
         while waiting:
             fn = waiting[-1]
@@ -241,9 +240,7 @@ class Layers:
 
         def layer(*inputs: Top, **params: Any) -> Any:
             fn = Function(name, inputs, params)
-            if fn.ntop == 0:
-                return fn
-            return fn.tops[0] if fn.ntop == 1 else fn.tops
+            return fn if fn.ntop == 0 else fn.tops[0] if fn.ntop == 1 else fn.tops
 
         return layer
 

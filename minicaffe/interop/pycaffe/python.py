@@ -299,6 +299,5 @@ def stand_in(module: str, name: str, param_str: str, phase: str) -> dict[str, An
             "post_nms_topn": after,
         }
     except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SpecError(
-            f"param_str: expected 'feat_stride': 16 and the like: {reason(error)}"
-        ) from None
+        problem = f"expected 'feat_stride': 16 and the like: {reason(error)}"
+        raise SpecError(f"param_str: {problem}") from None

@@ -275,6 +275,5 @@ def write(net: Net, path: str | Path) -> list[Module]:
     arrays = {entry.key: entry.array for module in written for entry in module.entries}
     if not arrays:
         raise SpecError(f"net {net.name!r} has no parameters to write")
-    data = save(arrays, metadata={"format": "pt"})
-    checkpoint.replace(path, lambda file: file.write(data))
+    checkpoint.replace(path, save(arrays, metadata={"format": "pt"}))
     return written

@@ -89,15 +89,12 @@ class AnnotatedData(Fed):
         if h != w or (h and transform.crop_size):
             raise ShapeError("transform: give crop_size, or both crop_h and crop_w")
         if (count := len(transform.resize_param)) > 1:
-            raise ShapeError(
-                f"transform: resize_param: expected one, got {count}: the pictures of all "
-                "batches have one size"
-            )
+            problem = f"expected one, got {count}: the pictures of all batches have one size"
+            raise ShapeError(f"transform: resize_param: {problem}")
         resized = self.resized()
         if resized and resized.resize_mode == "FIT_SMALL_SIZE" and not self.crop:
-            raise ShapeError(
-                "transform: resize_param: FIT_SMALL_SIZE makes pictures of several sizes; it needs crop_size"
-            )
+            why = "resize_param: FIT_SMALL_SIZE makes pictures of several sizes; it needs crop_size"
+            raise ShapeError(f"transform: {why}")
         if transform.mean_file and (transform.expand_param or self.batch_sampler):
             raise ShapeError(
                 "transform: expand_param and batch_sampler go with mean_value, not mean_file"
@@ -111,10 +108,8 @@ class AnnotatedData(Fed):
             raise lmdb_file.needs_leveldb(place, "convert-images --boxes)")
         folder = next(filter(lmdb_file.is_one, folders), None)
         if folder is None:
-            raise DataError(
-                f"source: there is no LMDB database {self.source!r}; looked in "
-                f"{', '.join(map(str, folders)) or 'no folder'}"
-            )
+            problem = f"looked in {', '.join(map(str, folders)) or 'no folder'}"
+            raise DataError(f"source: there is no LMDB database {self.source!r}; {problem}")
         transform = self.transform
         colour: Any = "grey" if transform.force_gray else None  # setup refuses both
         return AnnotatedSet(folder, self.source, "colour" if transform.force_color else colour)
@@ -161,9 +156,8 @@ class AnnotatedData(Fed):
             raise ShapeError(f"transform: resize_param: pictures of {h} x {w} are too large")
         varies = resized is not None and resized.resize_mode == "FIT_SMALL_SIZE"
         if crop and not varies and (crop[0] > h or crop[1] > w):
-            raise ShapeError(
-                f"transform: a crop of {crop[0]} x {crop[1]} is larger than the pictures of {h} x {w}"
-            )
+            problem = f"a crop of {crop[0]} x {crop[1]} is larger than the pictures of {h} x {w}"
+            raise ShapeError(f"transform: {problem}")
         pictures: Shape = (self.samples, c, *(crop or (h, w)))
         return [pictures, (1, 1, self.samples * self.most, 8)][: len(self.top)]
 
@@ -377,9 +371,8 @@ class DenseImageData(LabelMaps):
             raise ShapeError("label_divide_factor: above 1 with new_height and new_width")
         if self.new_height % factor or self.new_width % factor:
             size = f"{self.new_height} x {self.new_width}"
-            raise ShapeError(
-                f"label_divide_factor: {factor} does not divide new_height x new_width, {size}"
-            )
+            problem = f"{factor} does not divide new_height x new_width, {size}"
+            raise ShapeError(f"label_divide_factor: {problem}")
         return super().setup()
 
     def shapes(self) -> list[Shape]:

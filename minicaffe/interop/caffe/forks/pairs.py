@@ -251,9 +251,7 @@ def c_random(count: int) -> list[int]:
     >>> c_random(3)
     [1804289383, 846930886, 1681692777]
     """
-    state = [1]
-    for _ in range(30):
-        state.append(16807 * state[-1] % 2147483647)
+    state = [pow(16807, i, 2147483647) for i in range(31)]
     state += state[:3]
     while len(state) < 344 + count:
         state.append((state[-31] + state[-3]) % 2**32)

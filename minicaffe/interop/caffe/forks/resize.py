@@ -146,9 +146,8 @@ class Upsample(Layer):
                 "without a mask there is scale, and no upsample_h, pad_out_h or the like"
             )
         if sizes != (None, None) and (scales != (None, None) or any(pads)):
-            raise ShapeError(
-                "upsample_h and upsample_w are the size; there is no scale, no pad_out_h or pad_out_w"
-            )
+            remedy = "there is no scale, no pad_out_h or pad_out_w"
+            raise ShapeError(f"upsample_h and upsample_w are the size; {remedy}")
         self.scales = tuple(self.scale if one is None else one for one in scales)
         out = [n * scale - pad for n, scale, pad in zip(x[2:], self.scales, pads, strict=True)]
         self.x_shape, self.y_shape = x, (*x[:2], *(sizes if None not in sizes else out))

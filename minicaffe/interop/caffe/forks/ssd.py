@@ -57,9 +57,8 @@ class DetectionFiles:
             names.append(words[0])
             areas.append((int(words[1]), int(words[2])))
         if not 0 < (count or len(names)) <= len(names):
-            raise DataError(
-                f"save_output_param: num_test_image {count}: {sizes} names {len(names)} pictures"
-            )
+            problem = f"num_test_image {count}: {sizes} names {len(names)} pictures"
+            raise DataError(f"save_output_param: {problem}")
         count = count or len(names)
         return cls(output, classes, names[:count], areas[:count], background)
 
@@ -82,9 +81,8 @@ class DetectionFiles:
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
-            raise DataError(
-                f"save_output_param: output_directory {folder}: {error.strerror}"
-            ) from None
+            problem = f"output_directory {folder}: {error.strerror}"
+            raise DataError(f"save_output_param: {problem}") from None
         for name, text in self._texts().items():
             checkpoint.replace(folder / name, text.encode())
         self.passes = {}
@@ -239,9 +237,8 @@ class PriorBoxClustered(Priors):
         for key in ("width", "height"):
             sides = getattr(self, key)
             if len(sides) != len(self.width) or not sides or min(sides) <= 0:
-                raise ShapeError(
-                    f"{key}: expected {len(self.width) or 1} numbers above 0, got {sides}"
-                )
+                problem = f"expected {len(self.width) or 1} numbers above 0, got {sides}"
+                raise ShapeError(f"{key}: {problem}")
         return np.stack([self.width, self.height], axis=1)
 
 
@@ -362,17 +359,15 @@ class MultiBoxLoss(Loss):
     def setup(self, loc: Shape, scores: Shape, prior: Shape, truth: Shape) -> Shape:
         classes, mines = self.num_classes, self.mining_type != "NONE"
         if self.do_neg_mining not in (None, mines):
-            raise ShapeError(
-                f"do_neg_mining: {str(self.do_neg_mining).lower()} contradicts mining_type {self.mining_type}"
-            )
+            why = f"{str(self.do_neg_mining).lower()} contradicts mining_type {self.mining_type}"
+            raise ShapeError(f"do_neg_mining: {why}")
         if self.mining_type == "MAX_NEGATIVE" and self.neg_pos_ratio <= 0:
             raise ShapeError(f"neg_pos_ratio: expected above 0, got {self.neg_pos_ratio:g}")
         if mines and not self.share_location:
             raise ShapeError(f"mining_type {self.mining_type} needs share_location")
         if self.background_label_id >= classes:
-            raise ShapeError(
-                f"background_label_id: expected below num_classes {classes}, got {self.background_label_id}"
-            )
+            problem = f"expected below num_classes {classes}, got {self.background_label_id}"
+            raise ShapeError(f"background_label_id: {problem}")
         if self.map_object_to_agnostic and classes != 2:
             raise ShapeError(f"map_object_to_agnostic: expected num_classes 2, got {classes}")
         self.count, self.places, self.kinds = prior_counts(self, loc, scores, prior)

@@ -166,8 +166,7 @@ def _decoded(graph: Graph, layer: Any, loc: str, prior: str) -> str:
     half = graph.op("Mul", graph.op("Mul", graph.op("Exp", grow), size), 0.5)
     middle = graph.op("Mul", graph.op("Add", low, high), 0.5)
     middle = graph.op("Add", graph.op("Mul", shift, size), middle)
-    ends = graph.op("Sub", middle, half), graph.op("Add", middle, half)
-    return graph.op("Concat", *ends, axis=-1)
+    return graph.op("Concat", graph.op("Sub", middle, half), graph.op("Add", middle, half), axis=-1)
 
 
 def _halves(graph: Graph, x: str) -> list[str]:

@@ -134,9 +134,8 @@ def read_mean_variance(draft: Draft, node: Node, x: Blob) -> Blob:
     """(x - mean) / (deviation + 1e-9), over axes that are the last ones: MVN."""
     axes = sorted(axis % len(x.shape) for axis in node.get("axes", [0, 2, 3]))
     if axes != list(range(len(x.shape) - len(axes), len(x.shape))) or axes[0] == 0:
-        raise RefusedError(
-            f"it is over the axes {axes}; MVN's are the last ones, and not the samples'"
-        )
+        problem = "MVN's are the last ones, and not the samples'"
+        raise RefusedError(f"it is over the axes {axes}; {problem}")
     rows = (math.prod(x.shape[: axes[0]]), 1, 1, math.prod(x.shape[axes[0] :]))
     return draft.reshape(draft.layer("MVN", draft.reshape(x, rows), eps=1e-9), x.shape)
 

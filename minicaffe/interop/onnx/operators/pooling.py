@@ -84,9 +84,8 @@ def read_max_unpool(draft: Draft, node: Node, x: Blob) -> Blob:
     size = node.const(2)
     shape = node.outputs[0].shape if size is None else tuple(int(one) for one in size.ravel())
     if shape != image.shape or x.shape != y.shape:
-        raise RefusedError(
-            f"it makes {shape} of {x.shape}; its places are of {y.shape} windows of {image.shape}"
-        )
+        problem = f"its places are of {y.shape} windows of {image.shape}"
+        raise RefusedError(f"it makes {shape} of {x.shape}; {problem}")
     if len(pooling.tops) == 1:
         pooling.tops.append(Blob(y.shape, pooling))
     h, w = image.shape[2:]
@@ -384,9 +383,7 @@ def write_maximum(graph: Graph, room: Room, x: str, masked: bool) -> Any:
     if not masked:
         return y
     h, w = pool.x_shape[2:]
-    plane: Any = h * w
-    if not room.fixed:
-        plane = graph.op("Mul", graph.size(x, 2), graph.size(x, 3))
+    plane = h * w if room.fixed else graph.op("Mul", graph.size(x, 2), graph.size(x, 3))
     mask = graph.op("Cast", graph.op("Mod", places[0], plane), to=1)
     return y, around(graph, mask, (0, 0), lacks, -1.0)
 

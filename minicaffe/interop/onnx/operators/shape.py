@@ -322,9 +322,8 @@ def write_dummy_data(graph: Graph, step: Written) -> list[str]:
     constants = []
     for i, (filler, value) in enumerate(zip(step.layer.fillers, step.tops, strict=True)):
         if filler.type not in FIXED:
-            raise SpecError(
-                f"data_filler {filler.type}: draws anew for each pass; expected constant"
-            )
+            problem = "draws anew for each pass; expected constant"
+            raise SpecError(f"data_filler {filler.type}: {problem}")
         stream = random_stream(step.layer.context.seed, step.layer.name, i)
         values = fill(filler, value.shape, stream).astype(np.float32)
         constants.append(graph.const(values, f"{step.spec.name}/{value.name}"))

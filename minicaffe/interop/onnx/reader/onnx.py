@@ -77,9 +77,8 @@ def from_onnx(
     Nothing is written then.
     """
     if target not in TARGETS:
-        raise SpecError(
-            f"target {target!r}: expected one of {', '.join(TARGETS)}{did_you_mean(target, TARGETS)}"
-        )
+        problem = f"expected one of {', '.join(TARGETS)}{did_you_mean(target, TARGETS)}"
+        raise SpecError(f"target {target!r}: {problem}")
     source = read(path, shapes)
     chip = CHIPS.get(target)
     walk = Walk(source, chip.layers if chip else None)
@@ -205,9 +204,8 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
     """Write the two files, once what they say, read again, computes what onnxruntime does."""
     model, weights = files(out)
     if not model.parent.is_dir():
-        raise CheckpointError(
-            f"{model}: cannot be written: there is no folder {str(model.parent)!r}"
-        )
+        problem = f"cannot be written: there is no folder {str(model.parent)!r}"
+        raise CheckpointError(f"{model}: {problem}")
     try:
         forget_left(model)
         folder = tempfile.TemporaryDirectory(
@@ -227,9 +225,8 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
             raise CheckpointError(f"{model}: the net is larger than the memory here") from None
         except MinicaffeError as error:  # onnx takes a bias of more numbers than outputs
             reason = str(error).replace(f"{beside}{os.sep}", "")
-            raise CheckpointError(
-                f"{imported.source.path}: {reason}; nothing was written"
-            ) from None
+            why = f"{reason}; nothing was written"
+            raise CheckpointError(f"{imported.source.path}: {why}") from None
         lines, imported.differences = proof.proven(imported.source, net, imported.tensors, images)
         imported.notes += lines
         if imported.pictures is not None:
@@ -275,4 +272,4 @@ def _write(imported: Imported, model: Path, weights: Path) -> None:
     else:
         text = yaml_text(spec, REGISTRY, {})
         checkpoint.write(weights, imported.arrays)
-    checkpoint.replace(model, lambda stream: stream.write(text.encode("utf-8")))
+    checkpoint.replace(model, text.encode("utf-8"))

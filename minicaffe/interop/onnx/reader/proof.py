@@ -40,9 +40,8 @@ def proven(
     try:
         return _compared(source, net, tensors, images)
     except MemoryError:
-        raise CheckpointError(
-            f"{source.path}: there is not enough memory to compute it; nothing was written"
-        ) from None
+        problem = "there is not enough memory to compute it; nothing was written"
+        raise CheckpointError(f"{source.path}: {problem}") from None
 
 
 def _compared(
@@ -228,9 +227,8 @@ def pictures(folder: str | Path, shape: tuple[int, ...], limit: int = 16) -> lis
     from minicaffe.tools.data import pictures as files
 
     if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3):
-        raise SpecError(
-            f"--images: the net's input {shape} takes no pictures: expected (1, 1 or 3, h, w)"
-        )
+        problem = f"the net's input {shape} takes no pictures: expected (1, 1 or 3, h, w)"
+        raise SpecError(f"--images: {problem}")
     endings = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
     paths = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in endings)
     if not paths:

@@ -63,9 +63,8 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
     _check_names(path, model.graph)
     opset = _opset(path, model)
     if _count(model) > NODES:
-        raise SpecError(
-            f"{path}: holds more nodes than {NODES}, or functions within functions without end"
-        )
+        problem = f"holds more nodes than {NODES}, or functions within functions without end"
+        raise SpecError(f"{path}: {problem}")
     if model.functions:
         from onnx import inliner
 
@@ -117,9 +116,8 @@ def _parsed(onnx: Any, path: Path) -> Any:
     with reading(path, ".onnx file", CheckpointError, damage):
         checkpoint.check_regular(path)
         if os.path.getsize(path) > wire.LIMIT:
-            raise CheckpointError(
-                f"{path}: is larger than 2 GiB, which Protocol Buffers do not read"
-            )
+            problem = "is larger than 2 GiB, which Protocol Buffers do not read"
+            raise CheckpointError(f"{path}: {problem}")
         model = onnx.ModelProto.FromString(path.read_bytes())
         if not model.graph.node and not model.graph.output:
             raise ValueError("it holds no graph")
@@ -175,10 +173,8 @@ def _opset(path: Path, model: Any) -> int:
     versions = [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")]
     version = int(versions[0]) if versions else 1
     if version not in OPSETS:
-        raise SpecError(
-            f"{path}: opset {version}: expected {OPSETS[0]} to {OPSETS[-1]} "
-            f"(torch.onnx.export takes opset_version=17)"
-        )
+        problem = f"expected {OPSETS[0]} to {OPSETS[-1]} (torch.onnx.export takes opset_version=17)"
+        raise SpecError(f"{path}: opset {version}: {problem}")
     return version
 
 
@@ -215,15 +211,13 @@ def _fill(path: Path, tensor: Any) -> None:
     size = _bytes(what, tensor)
     length = size if length == -1 else length
     if length != size or offset < 0:
-        raise CheckpointError(
-            f"{what}: expected {size} bytes, got a length of {length} at {offset}"
-        )
+        problem = f"expected {size} bytes, got a length of {length} at {offset}"
+        raise CheckpointError(f"{what}: {problem}")
     try:
         checkpoint.check_regular(file)
         if offset + length > os.path.getsize(file):
-            raise CheckpointError(
-                f"{what}: {location!r} ends before its {length} bytes at {offset}"
-            )
+            why = f"{location!r} ends before its {length} bytes at {offset}"
+            raise CheckpointError(f"{what}: {why}")
         with open(file, "rb") as stream:
             stream.seek(offset)
             tensor.raw_data = stream.read(length)
@@ -280,9 +274,8 @@ def _inputs(path: Path, model: Any, shapes: dict[str, Sequence[int]]) -> dict[st
         tensor = value.type.tensor_type
         wanted = shapes.pop(value.name, None)
         if not tensor.HasField("shape") and wanted is None:
-            raise SpecError(
-                f"{what}: its shape is not known; give it by --shape {_word(value.name)}=1x3x224x224"
-            )
+            problem = f"its shape is not known; give it by --shape {_word(value.name)}=1x3x224x224"
+            raise SpecError(f"{what}: {problem}")
         dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
         if wanted is not None and tensor.HasField("shape"):
             fits = len(wanted) == len(dims) and all(

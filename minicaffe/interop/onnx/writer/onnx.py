@@ -99,11 +99,10 @@ def save(
         kind: dict(graphs.described(graph, value, axes)[::2] for value in values)
         for kind, values in shapes.items()
     }
-    text = json_text(about, sizes_of, beside["mean"].name)
     if (image := about.mean_image) is not None:
         checkpoint.replace(beside["mean"], lambda file: np.save(file, image.astype(np.float32)))
-    checkpoint.replace(beside["json"], lambda file: file.write(text))
-    checkpoint.replace(path, lambda file: file.write(data))
+    checkpoint.replace(beside["json"], json_text(about, sizes_of, beside["mean"].name))
+    checkpoint.replace(path, data)
     size = f"{len(graph.nodes)} nodes, opset {graphs.OPSET}, {len(data) / 2**20:.1f} MiB"
     return [*lines, f"{path}: {size}"]
 
