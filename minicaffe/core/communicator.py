@@ -107,10 +107,7 @@ ALONE = Communicator()
 
 
 def together(communicator: Communicator, work: Callable[[], T]) -> T:
-    """What the work gives here. Raises the MinicaffeError of the first rank on which it fails, on all of them.
-
-    No rank goes on before all have done it.
-    """
+    """Returns what the work gives, once all ranks have done it; raises the first failure on all of them."""
     if communicator.size == 1:
         return work()
     error, result = None, []
@@ -143,10 +140,7 @@ def agree(communicator: Communicator, error: MinicaffeError | None) -> None:
 
 
 def one_by_one(communicator: Communicator, work: Callable[[], T]) -> T:
-    """As `together`, but the first rank of each machine does it before the others.
-
-    So what it measures, and remembers on disk, it measures alone, and the others find it.
-    """
+    """As `together`, the first rank of each machine before the others: they find what it has measured."""
     if communicator.size == 1:
         return work()
     results: list[T] = []

@@ -119,9 +119,8 @@ class _Check:
         diffs = [bottoms[i] for i in self.free] + [param.diff - 1 for param in self.learning]
         if diffs[chosen] is None:
             name = type(self.layer).__name__
-            raise GradientError(
-                f"layer {name}: backward returns no gradient for bottom {self.free[chosen]}"
-            )
+            problem = f"backward returns no gradient for bottom {self.free[chosen]}"
+            raise GradientError(f"layer {name}: {problem}")
         return np.array(self.device.to_host(diffs[chosen]))
 
 

@@ -260,9 +260,8 @@ def check_max_iter(solver: SolverSpec, needed: bool = True) -> None:
     if solver.max_iter is None and (needed or by_policy):
         of = f" of lr_policy {solver.lr_policy!r}" * by_policy
         problem = f"missing key 'max_iter'{of} (iterations in all)"
-        raise SpecError(
-            f"{solver.mark}: solver: {problem}; --max-iter N, or Solver(..., max_iter=N), sets it"
-        )
+        why = f"solver: {problem}; --max-iter N, or Solver(..., max_iter=N), sets it"
+        raise SpecError(f"{solver.mark}: {why}")
 
 
 def unused(nodes: Mapping[str, Node]) -> dict[str, str]:

@@ -137,9 +137,8 @@ class _Writer:
         _check_known(use, block.words, what)
         for word, place in block.words.items():
             if word not in use.value and word not in block.defaults:
-                raise SpecError(
-                    f"{use.mark}: {what}: missing argument {word!r}, for the <{word}> at {place.within}"
-                )
+                problem = f"{what}: missing argument {word!r}, for the <{word}> at {place.within}"
+                raise SpecError(f"{use.mark}: {problem}")
         block.used = True
 
         def here(mark: Mark) -> Mark:
@@ -213,10 +212,8 @@ def replaced(root: Node, setting: str, layer_types: Mapping[str, type]) -> Node:
     """
     path, equals, text = setting.partition("=")
     if not equals:
-        raise SpecError(
-            f"--set {shown(setting)}: expected PATH=VALUE, such as solver.base_lr=0.02 or"
-            " layers.conv1.num_output=50"
-        )
+        problem = "expected PATH=VALUE, such as solver.base_lr=0.02 or layers.conv1.num_output=50"
+        raise SpecError(f"--set {shown(setting)}: {problem}")
     mark = Mark(f"--set {path if path.isprintable() else shown(path)}")
     put = _Put(dataclasses.replace(tree.parse(text, str(mark)), mark=mark), layer_types)
     before = root

@@ -202,9 +202,8 @@ def parse(text: str, file: str = "<text>") -> Node:
     (0.0001, '<text>:1:5')
     """
     if not isinstance(text, str):
-        raise SpecError(
-            f"expected a YAML text or a mapping, got {shown(text)}; `read` takes a path"
-        )
+        remedy = "`read` takes a path"
+        raise SpecError(f"expected a YAML text or a mapping, got {shown(text)}; {remedy}")
     text = text.removeprefix("\ufeff")
     try:
         loader = _Loader(text)
@@ -356,9 +355,8 @@ def from_mapping(value: Any, file: str = "<mapping>") -> Node:
             return Node([build(item, f"{path}[{i}]", depth + 1) for i, item in items], mark)
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
         if value is not None and type(value) not in (bool, int, float, str):
-            raise SpecError(
-                f"{mark}: expected text, a number, a list or a mapping, got {shown(value)}"
-            )
+            problem = f"expected text, a number, a list or a mapping, got {shown(value)}"
+            raise SpecError(f"{mark}: {problem}")
         return Node(value, mark)
 
     return build(value, "", 0)

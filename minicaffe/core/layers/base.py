@@ -184,9 +184,8 @@ class Layer(Versioned):
             kind = self.dtype if dtype is None else dtype
             self.params.append(Param(tuple(shape), self.context.device, kind, filler))
         elif self.params[index].shape != tuple(shape):
-            raise ShapeError(
-                f"parameter {index} has shape {self.params[index].shape}; these bottoms need {shape}"
-            )
+            problem = f"these bottoms need {shape}"
+            raise ShapeError(f"parameter {index} has shape {self.params[index].shape}; {problem}")
         return self.params[index]
 
     def empty(self, shape: Shape, dtype: Any = None) -> Any:

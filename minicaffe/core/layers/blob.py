@@ -58,9 +58,8 @@ def check_type(dtype: np.dtype, device: Device) -> None:
         gemm(one, one, device.xp.add(one, one))
     except Exception as error:  # CuPy before 14 and GPUs before 2020 have no bfloat16
         version = device.xp.__version__
-        raise DeviceError(
-            f"dtype {dtype.name}: CuPy {version} cannot compute on {device.name}: {reason(error)[:200]}"
-        ) from None
+        problem = f"CuPy {version} cannot compute on {device.name}: {reason(error)[:200]}"
+        raise DeviceError(f"dtype {dtype.name}: {problem}") from None
 
 
 def numbers(array: Any, what: str, shape: object) -> Any:

@@ -68,10 +68,7 @@ class Share:
     sums: bool = False  # whether layers compute sums over the ranks
 
     def of(self, batch: int) -> tuple[int, int]:
-        """The first of a batch's samples on this rank, and how many. Raises ShapeError.
-
-        It is raised if a rank would have none, or another share of another layer's batch.
-        """
+        """The first of a batch's samples on this rank, and how many. Raises ShapeError for no such share."""
         start, end, whole = 0, batch, batch
         if self.size > 1 and self.per_rank:
             start, end, whole = batch * self.rank, batch * (self.rank + 1), batch * self.size

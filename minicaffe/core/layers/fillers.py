@@ -120,8 +120,7 @@ def refill(filler: Filler, shape: Shape, xp: Any, noise: Any, seed: int, *names:
             xp.multiply(x, spare, out=x)
     elif filler.type == "positive_unitball":
         matrix = x.reshape(outputs, -1)
-        total = rows(matrix, spare[: len(matrix)], None)
-        xp.divide(matrix, total.reshape(-1, 1), out=matrix)
+        xp.divide(matrix, rows(matrix, spare[: len(matrix)], None).reshape(-1, 1), out=matrix)
     elif filler.type == "xavier":
         _spread(xp, x, 2 * width, -width)
     else:

@@ -39,8 +39,7 @@ class InnerProduct(Layer):
         self.weight = self.param(shape, self.weight_filler)
         self.bias = self.param((self.num_output,), self.bias_filler) if self.bias_term else None
         self.choose(deterministic=True)
-        size = linear.workspace(self.m, self.k, self.num_output, self.runs_backward)
-        self.context.reserve(size)
+        self.context.reserve(linear.workspace(self.m, self.k, self.num_output, self.runs_backward))
         return (*x[:axis], self.num_output)
 
     def allocate(self) -> None:

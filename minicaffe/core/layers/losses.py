@@ -55,17 +55,13 @@ class Loss(Layer):
         return ()
 
     def mean(self, losses: Any, divisor: int, squares: bool = False) -> Any:
-        """The first top: the sum of losses, or of their squares, over `divisor`; 0 without samples.
-
-        `divisor` is proportional to the batch: on several ranks it is scaled to the whole batch.
-        """
+        """The first top: the sum of losses, or of squares, over `divisor`, on all ranks; 0 without samples."""
         work, whole = self.context.workspace, self.context.share.of_whole(divisor)
         return total(losses, self.out[0], work, scale=1 / max(whole, 1), squares=squares)
 
     def scaled(self, dloss: Any, divisor: int, sign: int = 1) -> Any:
         """`scale`: the gradient of the loss over `divisor`, over 1 without samples."""
-        whole = self.context.share.of_whole(divisor)
-        return arrays.scale(dloss, sign / max(whole, 1), self.scale)
+        return arrays.scale(dloss, sign / max(self.context.share.of_whole(divisor), 1), self.scale)
 
 
 class LabelLoss(Loss):
@@ -342,8 +338,7 @@ class SigmoidCrossEntropyLoss(Normalized):
         self.given = x, target.reshape(self.shape), self.ignore_label
         scratch = self.losses, self.valid, self.work, self.flags
         pair_losses.sigmoid_cross_entropy(*self.given, *scratch)
-        work = self.context.workspace
-        return self.of_losses.of(self.losses, self.valid, self.out[0], work)
+        return self.of_losses.of(self.losses, self.valid, self.out[0], self.context.workspace)
 
     def backward(self, dloss: Any) -> Any:
         scale, scratch = self.of_losses.gradient(dloss), (self.valid, self.flags)

@@ -236,9 +236,8 @@ class BatchNorm(Normalization):
 
     def allocate(self) -> None:
         if any(param.learns for param in self.past):
-            raise SpecError(
-                "mean, variance and count are not learnt: give the first three of `param` lr_mult 0, or none"
-            )
+            remedy = "give the first three of `param` lr_mult 0, or none"
+            raise SpecError(f"mean, variance and count are not learnt: {remedy}")
         super().allocate()
         share = self.context.share
         self.whole: SyncBatch | None = None

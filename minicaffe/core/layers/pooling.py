@@ -77,8 +77,7 @@ class Pool:
         if self.draws:
             on_the_host("pixels are drawn")
             first = self.context.share.before(self.noise.size)
-            names = *self.names, self.context.passes
-            uniform(self.noise, self.context.seed, *names, first=first)
+            uniform(self.noise, self.context.seed, *self.names, self.context.passes, first=first)
             work = self.work(0), self.work(1), self.flags, self.more_flags
             return pool.draw_pool(x, self.window, self.noise, y, self.which, work)
         if self.kind == "STOCHASTIC":
@@ -99,8 +98,7 @@ class Pool:
             return pool.ave_pool_gradient(dy, self.window, dx, share, loops)
         if self.kind == "MAX" or self.draws:
             return pool.max_pool_gradient(dy, self.which, self.seen, dx, self.flags, self.room)
-        kernel_args = dy, self.x, self.y, self.total, self.window, dx, share
-        return pool.expected_pool_gradient(*kernel_args)
+        return pool.expected_pool_gradient(dy, self.x, self.y, self.total, self.window, dx, share)
 
 
 @register

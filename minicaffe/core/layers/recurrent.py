@@ -136,8 +136,7 @@ class Recurrent(Layer):
         if self.needs_gradient[0]:
             gemm(rows, self.weight.data, self.grad[0].reshape(-1, self.k))
         if self.static:
-            sums = dz.reshape(self.t, -1), self.of_static.reshape(-1)
-            linear.bias_gradient(*sums, True, work)
+            linear.bias_gradient(dz.reshape(self.t, -1), self.of_static.reshape(-1), True, work)
             add_product(self.of_static, self.static_x, self.static_weight, work)
             if self.needs_gradient[2]:
                 dx = self.grad[2].reshape(self.n, self.static_k)

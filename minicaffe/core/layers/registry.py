@@ -29,9 +29,8 @@ class Registry(UserDict[str, Any]):
             if cls.__module__ in of_forks:
                 return  # the user's class stays
             if other.__module__ not in of_forks:
-                raise SpecError(
-                    f"layer {cls.__name__}: {other.__module__} has a layer of that name"
-                )
+                problem = f"{other.__module__} has a layer of that name"
+                raise SpecError(f"layer {cls.__name__}: {problem}")
         self.data[cls.__name__] = cls
 
 
@@ -67,9 +66,8 @@ def check_keys(cls: type[Layer]) -> None:
         try:
             json_schema(key.type, lambda kind: {})
         except KeyError:
-            raise SpecError(
-                f"layer {cls.__name__}: the key {key.name!r} is of a type YAML cannot give: {key.type}"
-            ) from None
+            problem = f"the key {key.name!r} is of a type YAML cannot give: {key.type}"
+            raise SpecError(f"layer {cls.__name__}: {problem}") from None
 
 
 class Unknown(Layer):

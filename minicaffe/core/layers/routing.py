@@ -52,13 +52,11 @@ class Slice(Layer):
         points = points or tuple(range(size // tops, size, max(size // tops, 1)))
         pieces = list(itertools.pairwise((0, *points, size)))
         if len(points) != tops - 1:
-            raise ShapeError(
-                f"slice_point: expected {tops - 1}, one less than tops, got {len(points)}"
-            )
+            problem = f"expected {tops - 1}, one less than tops, got {len(points)}"
+            raise ShapeError(f"slice_point: {problem}")
         if any(a >= b for a, b in pieces):
-            raise ShapeError(
-                f"slice_point: expected rising numbers below {size}, got {list(points)}"
-            )
+            why = f"expected rising numbers below {size}, got {list(points)}"
+            raise ShapeError(f"slice_point: {why}")
         self.parts = [(slice(None),) * axis + (slice(a, b),) for a, b in pieces]
         return [(*x[:axis], b - a, *x[axis + 1 :]) for a, b in pieces]
 
@@ -399,9 +397,8 @@ class Permute(Layer):
     def setup(self, x: Shape) -> Shape:
         for axis in self.order:
             if axis >= len(x) or self.order.count(axis) > 1:
-                raise ShapeError(
-                    f"order: expected different axes below {len(x)}, got {list(self.order)}"
-                )
+                problem = f"expected different axes below {len(x)}, got {list(self.order)}"
+                raise ShapeError(f"order: {problem}")
         self.axes = (*self.order, *(i for i in range(len(x)) if i not in self.order))
         self.traits = replace(self.traits, mixes_samples=self.axes[:1] not in ((), (0,)))
         return tuple(x[i] for i in self.axes)
@@ -466,16 +463,14 @@ class Crop(Layer):
         if len(like) != count:
             raise ShapeError(f"needs two bottoms of as many axes, got {x} and {like}")
         if len(self.offset) not in (0, 1, count - axis):
-            raise ShapeError(
-                f"offset: expected 1 or {count - axis}, got {len(self.offset)} numbers"
-            )
+            problem = f"expected 1 or {count - axis}, got {len(self.offset)} numbers"
+            raise ShapeError(f"offset: {problem}")
         offsets = self.offset if len(self.offset) > 1 else (self.offset or (0,)) * (count - axis)
         parts = list(zip(offsets, like[axis:], strict=True))
         for i, (start, size) in enumerate(parts, axis):
             if start + size > x[i]:
-                raise ShapeError(
-                    f"axis {i}: {size} from {start} on are more than the {x[i]} of {x}"
-                )
+                why = f"{size} from {start} on are more than the {x[i]} of {x}"
+                raise ShapeError(f"axis {i}: {why}")
         self.part = (slice(None),) * axis + tuple(slice(at, at + size) for at, size in parts)
         return (*x[:axis], *like[axis:])
 

@@ -100,8 +100,7 @@ class Accuracy(Layer):
         (n, _, s), work = self.ncs, self.context.workspace
         labels = same_type(labels.reshape(n, s), self.copies[1])
         scores = same_type(x.reshape(self.ncs), self.copies[0])
-        buffers = self.hits, self.read, self.lower
-        accuracy(scores, labels, self.top_k, self.ignore_label, *buffers)
+        accuracy(scores, labels, self.top_k, self.ignore_label, self.hits, self.read, self.lower)
         total(self.read.valid, self.count, work)
         arrays.at_least(self.count, 1)
         total(self.hits, self.out[0], work)
@@ -221,9 +220,8 @@ class InfogainLoss(SoftmaxLoss):
         tops = super().setup(x, labels)
         c = self.ncs[1]
         if self.normalize is not None:
-            raise ShapeError(
-                "normalize is not taken by InfogainLoss; give normalization, as Caffe asks"
-            )
+            remedy = "give normalization, as Caffe asks"
+            raise ShapeError(f"normalize is not taken by InfogainLoss; {remedy}")
         if (matrix is None) == (self.source is None):
             raise ShapeError("needs the matrix once: as its third bottom or as the file `source`")
         if matrix is not None and math.prod(matrix) != c * c:
@@ -254,8 +252,7 @@ class InfogainLoss(SoftmaxLoss):
             label_losses.row_sums(self.matrix, self.sums)
         kernel_args = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
         label_losses.infogain(*kernel_args, self.work, self.scratch)
-        work = self.context.workspace
-        self.of_losses.of(self.losses, self.read.valid, self.out[0], work)
+        self.of_losses.of(self.losses, self.read.valid, self.out[0], self.context.workspace)
 
     def gradient(self, dloss: Any, out: Any) -> None:
         scale = self.of_losses.gradient(dloss)

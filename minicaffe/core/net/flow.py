@@ -104,9 +104,8 @@ def _refuse_labels(step: Step, force: bool) -> None:
     for i, flag in enumerate(step.spec.propagate_down):
         if flag and i in traits.label_bottoms:
             where, name = step.spec.place("propagate_down", i), step.bottoms[i].name
-            raise SpecError(
-                f"{where}: propagate_down: no gradient can flow into bottom {name!r}; expected false"
-            )
+            problem = f"propagate_down: no gradient can flow into bottom {name!r}; expected false"
+            raise SpecError(f"{where}: {problem}")
 
 
 def _reuse(step: Step) -> None:

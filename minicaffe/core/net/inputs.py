@@ -69,10 +69,8 @@ def _given_to(
         missing = [value.name for value in step.tops if value.name not in names]
         if inputs and missing and not step.layer.traits.tops_apart:
             hint = "" if step.tops[0].name in missing else "; minicaffe.Classifier needs no labels"
-            raise ShapeError(
-                f"blob {inputs[0]!r} is given, {', '.join(missing)} is not: {step.spec} gives them "
-                f"together{hint}"
-            )
+            problem = f"{step.spec} gives them together{hint}"
+            raise ShapeError(f"blob {inputs[0]!r} is given, {', '.join(missing)} is not: {problem}")
         if inputs and not missing:
             left_out.add(step)
     known = {value.name: step for step in graph.steps for value in step.tops}

@@ -48,8 +48,7 @@ def opened(path: str | Path) -> ArrayFile:
 def write(path: str | Path, arrays: Mapping[str, Any], net: str = "") -> None:
     """Write arrays by name to an .npz or .safetensors file, atomically. Raises CheckpointError."""
     if safetensors_file.is_one(path):
-        data = safetensors_file.encoded(arrays, net)
-        checkpoint.replace(path, lambda file: file.write(data))
+        checkpoint.replace(path, safetensors_file.encoded(arrays, net))
     else:
         checkpoint.write(path, arrays)
 
@@ -57,9 +56,8 @@ def write(path: str | Path, arrays: Mapping[str, Any], net: str = "") -> None:
 def text_among(arrays: Any, shapes: Mapping[str, tuple[int, ...]], path: str | Path) -> str:
     """The text in the entry `@model` of a file's arrays. Raises CheckpointError for what is none."""
     if len(shapes[MODEL]) != 1 or shapes[MODEL][0] > MAX_BYTES:
-        raise CheckpointError(
-            f"{path}: entry {MODEL!r} of shape {shapes[MODEL]} is no model's text"
-        )
+        problem = f"entry {MODEL!r} of shape {shapes[MODEL]} is no model's text"
+        raise CheckpointError(f"{path}: {problem}")
     entry = np.asarray(arrays[MODEL])
     if entry.dtype != np.uint8:
         raise CheckpointError(f"{path}: entry {MODEL!r} holds {entry.dtype}, expected bytes")
@@ -118,17 +116,13 @@ def read(path: str | Path | Mapping[str, Any], *settings: str, lenient: bool = F
     if os.path.isdir(path):
         path, folder = Path(path, IN_RUN), path
         if not path.is_file():
-            raise SpecError(
-                f"{folder}: is a folder without a {IN_RUN}; "
-                "expected a model file, a snapshot or the folder of a run"
-            )
+            problem = "expected a model file, a snapshot or the folder of a run"
+            raise SpecError(f"{folder}: is a folder without a {IN_RUN}; {problem}")
     elif is_ours(path):
         with opened(path) as reader:
             if MODEL not in reader.shapes:
-                raise CheckpointError(
-                    f"{path}: does not hold its net's text ({MODEL}): "
-                    "give the model file, and this one by --weights"
-                )
+                why = "give the model file, and this one by --weights"
+                raise CheckpointError(f"{path}: does not hold its net's text ({MODEL}): {why}")
             text = text_among(reader, reader.shapes, path)
         return parse_model(text, REGISTRY, f"{path}: {MODEL}", settings, Path(path))
     elif (plugged := model_format(path)) is not None:

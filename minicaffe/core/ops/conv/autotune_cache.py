@@ -173,8 +173,7 @@ def _keep(
                 for key, directions in plans.items()
             },
         }
-        text = json.dumps(content, indent=1).encode()
-        checkpoint.replace(file, lambda target: target.write(text))
+        checkpoint.replace(file, json.dumps(content, indent=1).encode())
     return findings
 
 

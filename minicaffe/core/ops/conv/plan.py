@@ -167,10 +167,8 @@ def check(g: ConvGeometry, engine: str) -> None:
     why = ENGINES[engine].refuses(g)
     if why is not None:
         able = [name for name, op in ENGINES.items() if op.refuses(g) is None]
-        raise ShapeError(
-            f"engine {engine!r} cannot take this convolution: {why}; "
-            f"engines that can: {', '.join(able)}"
-        )
+        problem = f"{why}; engines that can: {', '.join(able)}"
+        raise ShapeError(f"engine {engine!r} cannot take this convolution: {problem}")
 
 
 def check_name(engine: str) -> None:

@@ -112,9 +112,7 @@ class Case:
         return self.whole(self._elements(name, shares), shares) * self.dtype.itemsize
 
     def whole(self, size: int, shares: int) -> int:
-        """Returns the elements for engines that take `size`, and for the sums of the bias gradient: on the CPU
-        these lie behind, so that threads that compute them do not wait for others.
-        """
+        """Returns elements for `size`, and for the bias gradient's sums, on the CPU behind: none waits."""
         bias = shares * common.bias_workspace(self.g, self.device.is_cuda)
         return max(size, bias) if self.device.is_cuda else size + bias
 
