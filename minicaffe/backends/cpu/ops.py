@@ -362,8 +362,7 @@ def _refusal(refused: Any) -> Any:
 
 @row("pool.places", "gather")
 def unpool_places(compiled, mask, image, out, refused):
-    args = mask, image[0] * image[1], out, refused
-    call(compiled.mask_places, mask.size, *args, grain=GRAIN)
+    call(compiled.mask_places, mask.size, mask, image[0] * image[1], out, refused, grain=GRAIN)
     return _refusal(refused)
 
 
@@ -467,8 +466,7 @@ def max_pool(compiled, x, window, out, which, work, keep):
     image, sizes, pooled = _tuples(x, window, out)
     planes, args = math.prod(x.shape[:2]), (x, image, sizes, pooled, _work(work, window, x, out))
     if _halves(sizes, image, pooled):
-        to = out, which if keep else NO_NAMES
-        call(compiled.max_halve, planes, x, image, pooled, keep, *to)
+        call(compiled.max_halve, planes, x, image, pooled, keep, out, which if keep else NO_NAMES)
     elif keep:
         call(compiled.max_pool, planes, *args, out, which)
     else:
@@ -517,8 +515,7 @@ def _offsets(kernel: tuple[int, ...], width: int) -> Any:
 
 
 def _work(work: Any, window: Any, image: Any, pooled: Any) -> Piece:
-    each = workspace_of_one(window, image.shape[2:], pooled.shape[2:])
-    size = each * threads.count()
+    size = workspace_of_one(window, image.shape[2:], pooled.shape[2:]) * threads.count()
     return Piece(np.empty(size, image.dtype) if work is None else work[:size])
 
 

@@ -102,8 +102,7 @@ def by_numpy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if (work := arguments.get(op.scratch)) is not None:
         work = work.reshape(-1)
     n = len(next(iter(sliced.values())))
-    largest = max(getattr(array, "size", 0) for array in sliced.values())
-    each = max(1, largest // max(1, n))
+    each = max(1, max(getattr(array, "size", 0) for array in sliced.values()) // max(1, n))
     grain = op.grain if each == 1 else min(threads.FEW, 1 + op.grain // each)
     in_slices(part, n, work, grain, 1 + op.worth // each, op.replays)
 

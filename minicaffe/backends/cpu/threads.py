@@ -80,9 +80,8 @@ def count() -> int:
     """
     if asked := os.environ.get(VARIABLE):
         if not re.fullmatch("0*[1-9][0-9]{,3}", asked) or int(asked) > MOST:
-            raise MinicaffeError(
-                f"{VARIABLE}: expected an integer from 1 to {MOST}, got {asked!r:.60}"
-            )
+            problem = f"expected an integer from 1 to {MOST}, got {asked!r:.60}"
+            raise MinicaffeError(f"{VARIABLE}: {problem}")
         cores = int(asked)
     elif hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))

@@ -81,7 +81,6 @@ def captured(
                 raise
             finally:
                 _kept.pop(key, None)
-
     return partial(_launch, graph, own)
 
 

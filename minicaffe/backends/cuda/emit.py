@@ -64,9 +64,8 @@ def emitted(formula: Function, names: Iterable[str]) -> list[str]:
         results = FunctionType(formula.__code__, words | {"__builtins__": {}})(*map(Value, names))
         return [text(one) for one in (results if type(results) is tuple else (results,))]
     except (AttributeError, IndexError, NameError, TypeError) as error:
-        raise TypeError(
-            f"the formula {formula.__name__} has no CUDA: {error}; it may call {', '.join(WORDS)}"
-        ) from error
+        problem = f"{error}; it may call {', '.join(WORDS)}"
+        raise TypeError(f"the formula {formula.__name__} has no CUDA: {problem}") from error
 
 
 def functions() -> str:

@@ -74,10 +74,7 @@ class Product(NamedTuple):
 
 
 def workspace(g: Any, limit: int, size: int = 4) -> int:
-    """Returns the elements, of `size` bytes, with which more blocks share a product: optional, but faster.
-
-    They hold partial sums, of at least 4 bytes each, for each part of its depth.
-    """
+    """Returns the elements, of `size` bytes, for partial sums by which blocks share a product: faster."""
     if g.is_product:
         return min(limit, g.n + g.f * max(g.n, g.c))
     most = 0

@@ -174,8 +174,7 @@ def _softmax_launch(name: str, shape: Any, types: Any, *arrays: Any, more: Any =
     while lanes < c and 2 * lanes <= most:
         lanes *= 2
     grid = (min(-(-n * s * lanes // THREADS), GRID),)
-    sizes = n * s, *arrays, c, s, lanes
-    launch_blocks("softmax.cu", name, grid, types, *sizes, *more, types[1])
+    launch_blocks("softmax.cu", name, grid, types, n * s, *arrays, c, s, lanes, *more, types[1])
 
 
 @kernel("label_losses.infogain")

@@ -161,8 +161,7 @@ class Script:
                 call()
         meeting = threading.Barrier(self.walkers)
         walks = [partial(self._walk, t, meeting) for t in range(self.walkers)]
-        errors = run(walks, meeting.abort)
-        raised = [error for error in errors if error is not None]
+        raised = [error for error in run(walks, meeting.abort) if error is not None]
         raised.sort(key=lambda error: isinstance(error, threading.BrokenBarrierError))
         if raised:  # what broke the barrier first
             raise raised[0]

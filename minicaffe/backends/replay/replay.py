@@ -231,8 +231,7 @@ class Repeated:
                 self.nodes, tape.notes, self.why = tape.nodes(), [], ""
             elif before is not None:
                 self.unlike += 1
-                pairs = zip_longest(before.notes, tape.notes)
-                other = next(a or b for a, b in pairs if a != b)
+                other = next(a or b for a, b in zip_longest(before.notes, tape.notes) if a != b)
                 self.why = other[0] if isinstance(other, tuple) else other.what
             self.tape = tape
 

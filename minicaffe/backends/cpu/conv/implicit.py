@@ -46,8 +46,7 @@ def weight_gradient(compiled, blas, x, dy, g, out, work):
     is_point = g.window.is_point
     if is_point or units < threads or (g.rows >= ROWS * threads and evenly(g.c, threads)):
         sizes = *_kernel_sizes(g, band(g, g.group)), is_point, g.n, size
-        kernel_args = *flat, out.reshape(-1), Piece(work)
-        run(compiled.weight_rows_gradient, g.c, blas, *sizes, *kernel_args)
+        run(compiled.weight_rows_gradient, g.c, blas, *sizes, *flat, out.reshape(-1), Piece(work))
         return
     sizes = *_kernel_sizes(g, rows), size
     slices = run(compiled.weight_gradient, units, blas, *sizes, *flat, Piece(work))

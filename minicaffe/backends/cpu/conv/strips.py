@@ -92,18 +92,14 @@ class Strips:
         return read.astype(np.int32), write.astype(np.int32)
 
     def adds_up(self, chunk: tuple[int, int]) -> bool:
-        """Whether dx is computed from overlapping tiles of x, because tiles of dx itself would be more.
-
-        Units must then be whole samples, and a sample must fit in the room.
-        """
+        """True if dx is of overlapping tiles of x, fewer than its own; units are then whole samples."""
         rows = self.tiles[0]
         apart = max(between for between, _ in self.phases)
         if len(self.g.image) == 1 or apart > 1 or min(self.pad) < 0:
             return False
         if chunk[1] < rows or self.cut[0] < rows:
             return False
-        others = strips(adjoint(self.g), self.m, self.lanes)
-        return math.prod(others.tiles) > math.prod(self.tiles)
+        return math.prod(strips(adjoint(self.g), self.m, self.lanes).tiles) > math.prod(self.tiles)
 
     def _elements(self, line: int) -> int:
         """Returns the elements of V and M with lines of `line` elements."""
@@ -132,8 +128,7 @@ class Strips:
             fewest = max(1, FEWEST // columns)
             high = -(-rows // even_parts(g.n, threads, rows // fewest, -(-rows // high)))
         units = -(-g.n // samples) * -(-rows // high)
-        line = self.line(samples * high * columns)
-        return units, self.kernel_args((samples, high), line, of)
+        return units, self.kernel_args((samples, high), self.line(samples * high * columns), of)
 
     def kernel_args(
         self, chunk: tuple[int, int], line: int, of: ConvGeometry | None
