@@ -114,9 +114,8 @@ class Convert(options.Force, options.Weighted, options.Imports, options.Lenient)
             if self.model is not None:
                 raise MinicaffeError("--model does not go with --fold, which writes a model")
             if not to_model:
-                raise MinicaffeError(
-                    f"{self.target}: --fold writes a model, .prototxt or .yaml, and its weights"
-                )
+                why = "--fold writes a model, .prototxt or .yaml, and its weights"
+                raise MinicaffeError(f"{self.target}: {why}")
             _write_folded(self)
             return
         if kind_of(source) is not None and not (is_ours(source) and to_model):
@@ -142,9 +141,8 @@ class Convert(options.Force, options.Weighted, options.Imports, options.Lenient)
         if not to_model:
             endings = (*YAML, *prototxt.SUFFIXES)
             hint = did_you_mean(os.path.splitext(self.target)[1] or self.target, endings)
-            raise MinicaffeError(
-                f"{self.target}: expected a name that ends in .yaml or .prototxt{hint}"
-            )
+            problem = f"expected a name that ends in .yaml or .prototxt{hint}"
+            raise MinicaffeError(f"{self.target}: {problem}")
         types: Mapping[str, type] = REGISTRY
         comments: Mapping[str, Sequence[Comment]] = {}
         if holds_weights(self.source):

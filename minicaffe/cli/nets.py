@@ -183,10 +183,8 @@ def known_part(spec: NetSpec, state: State) -> NetSpec:
     layers, unknown = _known(spec, state)
     named = ", ".join(map(_named, unknown))
     if unknown and not any(layer.included(state) for layer in layers):
-        raise SpecError(
-            f"{unknown[0].mark}: no layer's shapes are known: all depend on {named}"
-            "; --import FILE registers them"
-        )
+        remedy = f"all depend on {named}; --import FILE registers them"
+        raise SpecError(f"{unknown[0].mark}: no layer's shapes are known: {remedy}")
     if unknown:
         rest = sum(layer.included(state) and layer not in layers for layer in spec.layers)
         rest -= len(unknown)
@@ -292,9 +290,8 @@ def _files(args: Draw) -> list[tuple[str, str]]:
         ending = os.path.splitext(args.output)[1].lower()
         if ending not in ENDINGS:
             hint = did_you_mean(ending, ENDINGS) or "; --svg, --png and --dot take any name"
-            raise MinicaffeError(
-                f"{args.output}: expected a name that ends in {', '.join(ENDINGS)}{hint}"
-            )
+            problem = f"expected a name that ends in {', '.join(ENDINGS)}{hint}"
+            raise MinicaffeError(f"{args.output}: {problem}")
         files.append((args.output, ENDINGS[ending]))
     paths = [path for path, _ in files]
     for path in paths:

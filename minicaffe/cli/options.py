@@ -390,13 +390,11 @@ def mean_of(text: str, image: tuple[int, int, int]) -> str | tuple[float, ...]:
         try:
             values = np.array([float(word) for word in text.split(",")])
         except ValueError:
-            raise MinicaffeError(
-                f"--mean {text}: there is no such file, and it is not one number or {image[0]}"
-            ) from None
+            why = f"there is no such file, and it is not one number or {image[0]}"
+            raise MinicaffeError(f"--mean {text}: {why}") from None
     if values.shape not in ((1,), (image[0],)) or not np.isfinite(values).all():
-        raise MinicaffeError(
-            f"--mean {text}: expected 1 or {image[0]} numbers, or an image of {image}"
-        )
+        problem = f"expected 1 or {image[0]} numbers, or an image of {image}"
+        raise MinicaffeError(f"--mean {text}: {problem}")
     return tuple(map(float, values))
 
 
@@ -433,9 +431,8 @@ def lines_of(path: str, count: int) -> list[str]:
         return [names[label] for label in range(count)]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) != count:
-        raise MinicaffeError(
-            f"--labels {path}: has {len(lines)} names; the net has {count} classes"
-        )
+        problem = f"has {len(lines)} names; the net has {count} classes"
+        raise MinicaffeError(f"--labels {path}: {problem}")
     for line in lines:
         if not line.isprintable():
             raise DataError(f"{path}: is not a text with a name in each line: found {line[:40]!r}")

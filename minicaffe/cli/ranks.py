@@ -70,8 +70,7 @@ def prepare(args: CommandOptions, communicator: Communicator) -> None:
         mine = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
         alike = communicator.allgather_obj((platform.node(), mine))
         count = os.cpu_count() or 1 if mine is None else len(mine)
-        mine_of_them = max(1, count // alike.count(alike[communicator.rank]))
-        os.environ[threads.VARIABLE] = str(mine_of_them)
+        os.environ[threads.VARIABLE] = str(max(1, count // alike.count(alike[communicator.rank])))
         threads.count.cache_clear()
     if communicator.rank:
         args.quiet, args.json, args.report, args.tensorboard = True, False, False, False

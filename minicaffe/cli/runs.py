@@ -39,9 +39,8 @@ class Runs(CommandOptions):
 
     def __call__(self) -> None:
         if not os.path.isdir(self.folder):
-            raise MinicaffeError(
-                f"{self.folder}: no such folder; a training makes {RUNS}/NAME-DATE"
-            )
+            problem = f"no such folder; a training makes {RUNS}/NAME-DATE"
+            raise MinicaffeError(f"{self.folder}: {problem}")
         folders = list(filter(run_folder.is_run, sorted(Path(self.folder).iterdir())))
         if not folders:
             raise MinicaffeError(f"{self.folder}: holds no runs")

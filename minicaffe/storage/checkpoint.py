@@ -178,9 +178,8 @@ class Reader(ArrayFile):
         promised = math.prod(shape) * dtype.itemsize
         packed = info.file_size > 1100 * max(info.compress_size, 100)
         if dtype.hasobject or promised != rest or packed:
-            raise CheckpointError(
-                f"{self.path}: entry {entry!r} promises {promised} bytes, holds {rest}"
-            )
+            problem = f"entry {entry!r} promises {promised} bytes, holds {rest}"
+            raise CheckpointError(f"{self.path}: {problem}")
         return shape
 
 

@@ -59,8 +59,7 @@ def foreign(path: str | os.PathLike[str], wanted: str) -> str | None:
     >>> foreign("net.onnx", "models in .yaml and .prototxt")
     'net.onnx: is a net in the ONNX format; minicaffe reads models in .yaml and .prototxt'
     """
-    suffix = os.path.splitext(path)[1].lower()
-    what, readable = FOREIGN.get(suffix), f"minicaffe reads {wanted}"
+    what, readable = FOREIGN.get(os.path.splitext(path)[1].lower()), f"minicaffe reads {wanted}"
     return what and f"{path}: is {what}; {readable}"
 
 

@@ -109,9 +109,8 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
     channels, sizes = set(), []
     while head := list(itertools.islice(rest, 7)):
         if len(head) < 7 or head[0] != "#":
-            raise DataError(
-                f"{path}: expected '# number path channels height width count', got {' '.join(head)!r}"
-            )
+            why = f"expected '# number path channels height width count', got {' '.join(head)!r}"
+            raise DataError(f"{path}: {why}")
         number, count = (integer(path, head[i], "a number") for i in (1, 6))
         channels.add(integer(path, head[3], "a number of channels"))
         if number != len(pictures):
@@ -126,9 +125,8 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
             overlap = _number(path, row[1])
             if overlap >= fg_threshold:
                 if label <= 0:
-                    raise DataError(
-                        f"{path}: a window on an object has label {label}, expected 1 or more"
-                    )
+                    problem = f"a window on an object has label {label}, expected 1 or more"
+                    raise DataError(f"{path}: {problem}")
                 rows[0].append([number, label, *box])
             elif overlap < bg_threshold:
                 rows[1].append([number, 0, *box])

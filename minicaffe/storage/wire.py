@@ -222,10 +222,7 @@ def read_blob(path: str | Path) -> np.ndarray:
 
 
 def read_array(path: Path) -> np.ndarray:
-    """An array from an .npy file or, whatever its name, one of Caffe's BlobProto (.binaryproto).
-
-    Raises CheckpointError and DataError for a file that is neither, in one line that names it.
-    """
+    """An array of an .npy file or, by any name, a BlobProto. Raises CheckpointError or DataError."""
     is_npy = path.suffix == ".npy"
     if not is_npy and path.is_file():
         with open(path, "rb") as file:

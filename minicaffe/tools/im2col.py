@@ -110,9 +110,8 @@ def _numbers(array: Any, name: str) -> Any:
     device = device_of(array)
     array = device.xp.asarray(array)
     if device.is_cuda and array.dtype.name not in FLOATS:
-        raise MinicaffeError(
-            f"{name}: expected one of {', '.join(FLOATS)} on CUDA, got {array.dtype}"
-        )
+        problem = f"expected one of {', '.join(FLOATS)} on CUDA, got {array.dtype}"
+        raise MinicaffeError(f"{name}: {problem}")
     if not device.is_cuda and array.dtype.kind not in "fiu":
         raise MinicaffeError(f"{name}: expected an array of real numbers, got {array.dtype}")
     return device.xp.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))

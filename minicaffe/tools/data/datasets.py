@@ -102,10 +102,8 @@ def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
         why = fetch.fetched(source)
         home, lacks = _search(source, beside)
         if home is None and lacks:
-            raise DataError(
-                f"{lacks}, and {source} could not be fetched ({why});"
-                f" complete it with: minicaffe fetch {source}"
-            )
+            remedy = f"complete it with: minicaffe fetch {source}"
+            raise DataError(f"{lacks}, and {source} could not be fetched ({why}); {remedy}")
         missing = fetch.missing(source, why)
         if home is None and source != "mnist":
             raise DataError(missing)

@@ -77,8 +77,7 @@ def _alphabet() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     control = np.stack([np.pad(c, ((0, k - len(c)), (0, 0))) for c, _, _ in paths])
     even = [np.pad(b, ((0, p - len(b)), (0, 0)), "edge") for _, b, _ in paths]
     basis = np.stack([np.pad(b, ((0, 0), (0, k - b.shape[1]))) for b in even])
-    pen = np.stack([np.pad(s, (0, p - 1 - len(s))) for _, _, s in paths])
-    return control, basis, pen
+    return control, basis, np.stack([np.pad(s, (0, p - 1 - len(s))) for _, _, s in paths])
 
 
 def _write(rng: np.random.Generator, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

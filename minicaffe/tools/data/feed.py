@@ -150,9 +150,8 @@ class Crew:
         try:
             return self.done.get(timeout=PATIENCE)
         except queue.Empty:
-            raise DataError(
-                f"no pictures came for {PATIENCE} s: the data set does not answer"
-            ) from None
+            problem = "the data set does not answer"
+            raise DataError(f"no pictures came for {PATIENCE} s: {problem}") from None
 
 
 def _serve(asked: queue.SimpleQueue[Piece | None], *work: Any) -> None:

@@ -234,9 +234,8 @@ def fetch(
     """
     known: dict[str, Known | Archive] = {**KNOWN, **ARCHIVES}
     if name not in known:
-        raise DataError(
-            f"cannot fetch {name!r}: expected {', '.join(known)}{did_you_mean(name, known)}"
-        )
+        problem = f"expected {', '.join(known)}{did_you_mean(name, known)}"
+        raise DataError(f"cannot fetch {name!r}: {problem}")
     home = Path(folder) / name
     addresses = list(known[name].mirrors if mirrors is None else mirrors)
     with installing(name, home) as beside:

@@ -54,9 +54,8 @@ def read(path: Path | str, axes: Collection[int] = (1, 2, 3, 4)) -> np.ndarray:
             array = np.empty(count, np.uint8)
             shaped = array.reshape(shape)
         except (MemoryError, ValueError) as error:
-            raise DataError(
-                f"{path}: an array of {sizes} ({count / 2**20:.0f} MiB) does not fit in memory"
-            ) from error
+            why = f"an array of {sizes} ({count / 2**20:.0f} MiB) does not fit in memory"
+            raise DataError(f"{path}: {why}") from error
         room, done = array.data, 0
         while done < count:
             got = file.readinto(room[done : done + PIECE])
@@ -66,9 +65,8 @@ def read(path: Path | str, axes: Collection[int] = (1, 2, 3, 4)) -> np.ndarray:
                 )
             done += got
         if file.read(1):
-            raise DataError(
-                f"{path}: expected {count} bytes for {sizes}, found more bytes after them"
-            )
+            problem = f"expected {count} bytes for {sizes}, found more bytes after them"
+            raise DataError(f"{path}: {problem}")
         return shaped
 
 
@@ -159,9 +157,8 @@ def _header(
 def _exactly(path: Path, file: Any, count: int) -> bytes:
     data = file.read(count)
     if len(data) != count:
-        raise DataError(
-            f"{path}: cut short in its header: expected {count} bytes more, found {len(data)}"
-        )
+        problem = f"cut short in its header: expected {count} bytes more, found {len(data)}"
+        raise DataError(f"{path}: {problem}")
     return data
 
 

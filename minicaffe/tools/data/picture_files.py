@@ -89,9 +89,8 @@ def pixels_of(image: Any, where: str, colour: Colour) -> np.ndarray:
     held, mode = image.mode, {"colour": "RGB", "grey": "L"}.get(colour)
     if colour == "labels":
         if held not in ("1", "L", "P"):
-            raise DataError(
-                f"{where}: expected a mask of grey values or of a palette, found {held}"
-            )
+            problem = f"expected a mask of grey values or of a palette, found {held}"
+            raise DataError(f"{where}: {problem}")
         mode = "P" if held == "P" else "L"
     elif held == "F":
         raise DataError(f"{where}: expected 8 or 16 bits a pixel, found floating-point numbers")

@@ -20,8 +20,7 @@ def encode(pixels: np.ndarray) -> bytes:
     rows = np.zeros((height, 1 + width * channels), np.uint8)
     rows[:, 1:] = pixels.reshape(height, -1)
     head = struct.pack(">2I5B", width, height, 8, KINDS[channels], 0, 0, 0)
-    body = zlib.compress(rows.tobytes(), 9)
-    chunks = (b"IHDR", head), (b"IDAT", body), (b"IEND", b"")
+    chunks = (b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in chunks)
 
 

@@ -252,9 +252,8 @@ def _host(array: Any) -> Any:
         return array
     half = getattr(MPI, "FLOAT16_T", MPI.DATATYPE_NULL)
     if half == MPI.DATATYPE_NULL:
-        raise DeviceError(
-            "this MPI knows no numbers of 16 bits: leave --reduce-dtype out (MPICH 5 does)"
-        )
+        remedy = "leave --reduce-dtype out (MPICH 5 does)"
+        raise DeviceError(f"this MPI knows no numbers of 16 bits: {remedy}")
     return [array, half]
 
 
@@ -277,9 +276,8 @@ class Nccl(Mpi):
         self._current = device.xp.cuda.get_current_stream
         self._event = partial(device.xp.cuda.Event, disable_timing=True)
         if not self.nccl.available:
-            raise DeviceError(
-                "CuPy finds no NCCL, which several GPUs need: pip install nvidia-nccl-cu12 (-cu13)"
-            )
+            remedy = "pip install nvidia-nccl-cu12 (-cu13)"
+            raise DeviceError(f"CuPy finds no NCCL, which several GPUs need: {remedy}")
         places = self.allgather_obj((self.node, device.number))
         if len(set(places)) < len(places):
             node, gpu = max(places, key=places.count)

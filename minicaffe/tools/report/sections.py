@@ -128,10 +128,7 @@ def class_name(classes: tuple[str, ...], number: int) -> str:
 
 
 def as_seen(net: Net, blob: str, values: np.ndarray) -> np.ndarray:
-    """Pictures (n, h, w, 1 or 3), uint8, of what the net was given: without the data layer's transform.
-
-    Values that are then not from 0 to 255 are stretched over that range.
-    """
+    """Pictures (n, h, w, 1 or 3), uint8, without the data's transform; stretched if not from 0 to 255."""
     values = values.astype(np.float64)
     (layer,) = (s.layer for s in net.steps if s.tops and s.tops[0].name == blob and not s.bottoms)
     if isinstance(layer, Pictures) and layer.transform.scale:

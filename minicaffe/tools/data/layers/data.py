@@ -112,9 +112,8 @@ class Data(Fed):
         asked = {share for share in (*(self.in_both or ()), self.split) if share is not None}
         if len(asked) > 1:
             shares = " and ".join(f"{share:g}" for share in sorted(asked))
-            raise SpecError(
-                f"split: layers that read {self.source} say {shares}; expected one number"
-            )
+            problem = f"layers that read {self.source} say {shares}; expected one number"
+            raise SpecError(f"split: {problem}")
         if reader.own_split and self.split:
             raise DataError(f"split: {reader.origin} has test entries of its own; leave split out")
         by_default = SHARE if self.in_both is not None and not reader.in_order else 0.0
@@ -123,9 +122,8 @@ class Data(Fed):
             return reader
         parts = sides(reader, share)
         if parts is None and share != by_default:
-            raise DataError(
-                f"split: {reader.origin} has no class of two entries, one of which could be held out"
-            )
+            why = f"{reader.origin} has no class of two entries, one of which could be held out"
+            raise DataError(f"split: {why}")
         return reader if parts is None else parts[self.phase == "TEST"]
 
     def allocate(self) -> None:
@@ -378,9 +376,8 @@ class WindowData(Pictures):
             top, left = int(_rounded(before * factor)[0]), int(padded[1])
             height, width = min(int(height), side - top), min(int(width), side - left)
         if not (0 <= x1 <= x2 < columns and 0 <= y1 <= y2 < rows) or min(height, width) < 1:
-            raise DataError(
-                f"{self.list}: picture {number}: window {box} is not in its {rows} x {columns} pixels"
-            )
+            problem = f"picture {number}: window {box} is not in its {rows} x {columns} pixels"
+            raise DataError(f"{self.list}: {problem}")
         part = bilinear(picture[y1 : y2 + 1, x1 : x2 + 1], height, width)
         return (part[:, ::-1] if mirrored else part).transpose(2, 0, 1), top, left
 
@@ -425,9 +422,8 @@ class LabelMaps(Fed):
         change = self.transform
         forced = change.force_color or change.force_gray
         if change.by_pixels or change.resize or change.mean_file or forced:
-            raise ShapeError(
-                "transform: pictures with labels take mirror, crop_size, mean_value and scale"
-            )
+            problem = "pictures with labels take mirror, crop_size, mean_value and scale"
+            raise ShapeError(f"transform: {problem}")
         size = size_of(self.new_height, self.new_width)
         if self.reader is None:
             colour: Colour = "colour" if self.is_color else "grey"

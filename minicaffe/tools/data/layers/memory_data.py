@@ -67,9 +67,8 @@ class MemoryData(Layer):
             wanted = ", ".join(map(str, self.image))
             raise ShapeError(f"{self.name}: images: expected (n, {wanted}), got {images.shape}")
         if labels.shape[:1] != images.shape[:1] or labels.size != len(images):
-            raise ShapeError(
-                f"{self.name}: labels: expected ({len(images)},), one an image, got {labels.shape}"
-            )
+            problem = f"labels: expected ({len(images)},), one an image, got {labels.shape}"
+            raise ShapeError(f"{self.name}: {problem}")
         self._check_batch(self.whole, len(images))
         device, n = self.context.device, len(images)
         self.arrays = (
@@ -100,6 +99,5 @@ class MemoryData(Layer):
         """Raise ShapeError unless the arrays are a multiple of a batch."""
         n = n if n is not None else 0 if self.arrays is None else len(self.arrays[0])
         if n % batch:
-            raise ShapeError(
-                f"{self.name}: {n} images are no multiple of a batch of {batch}, which they must be"
-            )
+            problem = f"{n} images are no multiple of a batch of {batch}, which they must be"
+            raise ShapeError(f"{self.name}: {problem}")

@@ -131,8 +131,7 @@ def _as_mnist(ink: np.ndarray, height: int, width: int, path: str) -> np.ndarray
     small = _scaled(ink, round(height * 20 / 28), round(width * 20 / 28), path).astype(float)
     if not small.any():
         return _place(small, height, width)
-    strokes = small[small > small.max() / 4]
-    small = np.clip(small * (255 / np.percentile(strokes, 90)), 0, 255)
+    small = np.clip(small * (255 / np.percentile(small[small > small.max() / 4], 90)), 0, 255)
     y = small.sum(axis=1) @ np.arange(small.shape[0]) / small.sum()
     x = small.sum(axis=0) @ np.arange(small.shape[1]) / small.sum()
     return _place(np.round(small), height, width, (y, x))
