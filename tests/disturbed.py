@@ -17,8 +17,7 @@ def others_take_the_cores(pause: float = 0.5) -> Iterator[None]:
 
     def disturb() -> None:
         while not done.is_set():
-            given = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(cores())]
-            for one in given:
+            for one in [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(cores())]:
                 one.wait()
             done.wait(pause)
 

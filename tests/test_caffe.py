@@ -35,8 +35,7 @@ def run_layer(case, device, **keys):
     model = cases.as_model(cases.from_json(case["net_json"]))
     layer = model["layers"][-1]
     layer.update(keys)
-    inputs = model["layers"][:-1]
-    for i, given in enumerate(inputs):
+    for i, given in enumerate(model["layers"][:-1]):
         given.update(type="Input", shape={"dim": [int(n) for n in case[f"bottom_{i}"].shape]})
     layer["propagate_down"] = [bool(flag) for flag in case["propagate_down"]]
     if bool(case["has_backward"]):
@@ -67,8 +66,7 @@ def check_layer(case, device, note="", **keys):
         cases.assert_close(host(value.blob.data), case[f"top_{t}"], f"{note}top {t}")
     if not case["has_backward"]:
         return
-    diffs = {value.name: case[f"top_diff_{t}"] for t, value in enumerate(step.tops)}
-    net.backward(**diffs)
+    net.backward(**{value.name: case[f"top_diff_{t}"] for t, value in enumerate(step.tops)})
     for i, value in enumerate(step.bottoms):
         if case["propagate_down"][i]:
             what = f"{note}gradient of bottom {i}"
@@ -264,8 +262,7 @@ def test_caffes_lenet_gives_caffes_blobs(device):
     model = cases.as_model(cases.from_json(case["net_json"]))
     model["layers"][0]["shape"] = [{"dim": [10, 1, 28, 28]}, {"dim": [10]}]
     net = Net(model, "TEST", device=device)
-    report = net.load(cases.FIXTURES / "lenet_iter_10000.npz")
-    assert len(report.loaded) == 8
+    assert len(net.load(cases.FIXTURES / "lenet_iter_10000.npz").loaded) == 8
     net.forward(data=case["blob__data"], label=case["label"])
     for name, wanted in parts(case, "blob__").items():
         cases.assert_close(device.to_host(net.blobs[name].data), wanted, name)

@@ -41,8 +41,7 @@ def files(kind: str) -> dict[str, bytes]:
         image = Image.fromarray(pixels[0].transpose(1, 2, 0))
         return {f"a/0.{name}": saved(image.save, format=name) for name in PICTURES}
     if kind == "list":
-        lines = "".join(f"{EXAMPLES}/{i}.png {i}\n" for i in range(5))
-        return {"a.txt": lines.encode()}
+        return {"a.txt": "".join(f"{EXAMPLES}/{i}.png {i}\n" for i in range(5)).encode()}
     if kind == "hdf5":
         return {name: (FIXTURES / name).read_bytes() for name in ("f0.h5", "f1.h5")}
     if kind == "lmdb":
@@ -111,8 +110,7 @@ def libraries(kinds: list[str]) -> None:
 
 def test_spoilt_data_sets_are_read_or_refused_in_one_line(tmp_path):
     libraries(KINDS)
-    told = counted(__file__, ",".join(KINDS), tmp_path, 108)
-    assert told["grown_mib"] < 64
+    assert counted(__file__, ",".join(KINDS), tmp_path, 108)["grown_mib"] < 64
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,8 +118,7 @@ def test_many_spoilt_data_sets(request, kind, tmp_path):
     if not request.config.getoption("--long"):
         pytest.skip("some 1400 files of each kind: --long")
     libraries([kind])
-    told = counted(__file__, kind, tmp_path, 1400)
-    assert told["grown_mib"] < MIB.get(kind, 64)
+    assert counted(__file__, kind, tmp_path, 1400)["grown_mib"] < MIB.get(kind, 64)
 
 
 if __name__ == "__main__":

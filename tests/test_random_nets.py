@@ -25,8 +25,7 @@ def random_model(seed: int) -> dict:
     ]
     shapes = {"x": SHAPE}
     for number in range(chance.randint(4, 11)):
-        bottom = chance.choice(list(shapes))
-        layer = _layer(chance, bottom, shapes, f"l{number}")
+        layer = _layer(chance, chance.choice(list(shapes)), shapes, f"l{number}")
         if chance.random() < 0.25:
             layer["loss_weight"] = chance.choice([0.5, 2.0, -1.0])
         try:

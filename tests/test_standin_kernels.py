@@ -206,8 +206,7 @@ def test_16_bits_round_as_numpy_does(values):
         back[i] = float(y[i]) + float(y[i] * y[i] - y[i]);
       }
     }"""
-    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    x = every.astype(np.float32)
+    x = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
     if values == "halfway":  # between each finite number and the next, and a little to either side
         x = x[np.isfinite(x)]
         middle = np.float32((x[:-1].astype(float) + x[1:]) / 2)

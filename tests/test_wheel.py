@@ -56,8 +56,7 @@ def test_a_wheel_holds_the_whole_package(wheel):
     names = {path.relative_to(PACKAGE) for path in here}
     names |= {Path("models", f"{name}.yaml") for name in MODELS}  # rglob follows no link
     assert {path.suffix for path in names} >= {".cu", ".html", ".js", ".css", ".schema", ".pyi"}
-    missing = {str(name) for name in names if not (wheel / "minicaffe" / name).is_file()}
-    assert missing == set()
+    assert {str(name) for name in names if not (wheel / "minicaffe" / name).is_file()} == set()
     assert {path.name.split("-")[0] for path in wheel.iterdir()} == {"minicaffe"}
 
 

@@ -124,8 +124,7 @@ def squeezenet(tally):
 def mobilenet(tally):
     """Howard and others 2017, table 1."""
     c, size = tally.conv(3, 32, 3, 112, bias=False, norm=True), 112
-    widths = (64, 128, 128, 256, 256, 512, *[512] * 5, 1024, 1024)
-    for number, width in enumerate(widths):
+    for number, width in enumerate((64, 128, 128, 256, 256, 512, *[512] * 5, 1024, 1024)):
         size //= 2 if number in (1, 3, 5, 11) else 1
         tally.conv(c, c, 3, size, group=c, bias=False, norm=True)
         c = tally.conv(c, width, 1, size, bias=False, norm=True)
@@ -349,8 +348,7 @@ def test_models_go_to_prototxt_and_back(name):
     spec = read(MODELS[name])
     text = prototxt(spec, REGISTRY)
     assert text.count("minicaffe_param") == 1  # of the snapshots, which are .npz files
-    back = minicaffe.interop.caffe.parse(text)
-    assert caffe_nets.resolved(back) == caffe_nets.resolved(spec)
+    assert caffe_nets.resolved(minicaffe.interop.caffe.parse(text)) == caffe_nets.resolved(spec)
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,7 @@ def test_float64_and_16_bits_are_as_they_were(cuda):
 
 
 def test_measurements_are_kept_apart(cuda):
-    paths = {autotune_cache.path(cuda.of_precision(name)) for name in PRECISIONS}
-    assert len(paths) == 2
+    assert len({autotune_cache.path(cuda.of_precision(name)) for name in PRECISIONS}) == 2
 
 
 def test_the_command_says_it(cuda, tmp_path, monkeypatch, capsys):

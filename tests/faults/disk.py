@@ -93,8 +93,7 @@ class Disk:
             whole = os.path.abspath(os.fsdecode(path))
         except TypeError:
             return None
-        parent = os.path.realpath(os.path.dirname(whole))
-        whole = os.path.join(parent, os.path.basename(whole))
+        whole = os.path.join(os.path.realpath(os.path.dirname(whole)), os.path.basename(whole))
         base = str(self.folder)
         return os.path.relpath(whole, base) if (whole + os.sep).startswith(base + os.sep) else None
 

@@ -53,8 +53,7 @@ def inputs(tmp_path_factory):
     pytest.importorskip("onnx")
     folder = tmp_path_factory.mktemp("inputs")
     (folder / "net.yaml").write_text(NET)
-    net = Net(folder / "net.yaml", "TEST", device="cpu")
-    net.save(folder / "net.npz")
+    Net(folder / "net.yaml", "TEST", device="cpu").save(folder / "net.npz")
     chance = np.random.default_rng(0)
     for kind in ("cats", "dogs"):
         (folder / "pictures" / kind).mkdir(parents=True)

@@ -57,8 +57,7 @@ def same(straight: Path, broken: Path, best: bool = True) -> None:
                 np.testing.assert_array_equal(got[entry], wanted[entry], err_msg=entry)
     assert numbers(broken) == numbers(straight)
     assert run_folder.read(broken / RUN).state == "finished"
-    left = [path.name for path in broken.rglob(".*") if TEMPORARY.fullmatch(path.name)]
-    assert not left
+    assert not [path.name for path in broken.rglob(".*") if TEMPORARY.fullmatch(path.name)]
 
 
 @pytest.fixture(scope="module")

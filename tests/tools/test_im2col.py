@@ -116,8 +116,7 @@ def test_against_loops_and_adjoint(device, forms, drawn, n, c, layout, dtype, se
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_out_is_filled_and_given_back(device, layout):
-    shape = by_loops(X, 3, layout=layout).shape
-    out = blank(device, shape, float)
+    out = blank(device, by_loops(X, 3, layout=layout).shape, float)
     assert im2col(put(device, X), 3, layout=layout, out=out) is out
     np.testing.assert_array_equal(device.to_host(out), by_loops(X, 3, layout=layout))
     image = blank(device, X.shape, float)
@@ -196,8 +195,7 @@ def test_what_cannot_be_is_said_in_one_line(call, error, words):
 
 
 def test_arrays_of_two_devices_are_refused(cuda):
-    here = device_called("cpu")
-    assert not on_cuda(put(here, X))
+    assert not on_cuda(put(device_called("cpu"), X))
     with pytest.raises(MinicaffeError, match="out: expected a cupy array, got ndarray"):
         im2col(put(cuda, X), 3, out=np.empty((2, 27, 12)))
 

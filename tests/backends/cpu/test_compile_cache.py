@@ -191,8 +191,7 @@ def test_a_damaged_file_is_made_anew(kept, damage, caplog):
     assert not found()
     assert found()
     (file,) = files(kept)
-    whole = file.read_bytes()
-    file.write_bytes(DAMAGES[damage](whole))
+    file.write_bytes(DAMAGES[damage](file.read_bytes()))
     caplog.clear()
     assert not found()
     assert found()
@@ -236,8 +235,7 @@ def test_another_machine_has_its_own_files(kept):
 
     loop = kept.Kept(double)
     machines = [cpu("znver3", "+avx2"), cpu("znver3", ""), cpu("skylake", "+avx2")]
-    places = [loop._file((kept.numba.int64,), machine)[0] for machine in machines]
-    assert len(set(places)) == 3
+    assert len({loop._file((kept.numba.int64,), machine)[0] for machine in machines}) == 3
 
 
 def test_another_users_file_is_not_taken(kept, monkeypatch):

@@ -68,8 +68,7 @@ def test_few_terms(m, n, k, a_turned, add, seed, dtype):
     expected = a.astype(np.float64) @ b.astype(np.float64) + (c if add else 0)
     found = product(a, b, c if add else np.full_like(c, np.nan), add, (a_turned, False))
     close(CPU, found, expected)
-    alone = product(a, b, c, add, (a_turned, False), threads=1)
-    np.testing.assert_array_equal(found, alone)
+    np.testing.assert_array_equal(found, product(a, b, c, add, (a_turned, False), threads=1))
 
 
 @cases(40)

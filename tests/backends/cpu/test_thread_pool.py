@@ -85,8 +85,7 @@ def test_arguments_of_every_kind(threads, dtype):
     x, y, b = np.arange(20, dtype=dtype).reshape(10, 2), np.zeros(10, dtype), np.array([7], dtype)
     numbers = np.array([2, 5], dtype)
     for flag in (True, False):
-        args = x, (dtype(3), numbers[1]), ((np.int32(-2), b), -4), flag, y
-        run(everything, 10, *args)
+        run(everything, 10, x, (dtype(3), numbers[1]), ((np.int32(-2), b), -4), flag, y)
         assert (y == (x[:, 1] * 3 + 5 - 14 - 4 if flag else -1)).all()
     run(everything, 10, x, (0.5, 1.5), ((2, b), np.uint8(200)), np.bool_(True), y)
     assert (y == x[:, 1] * dtype(0.5) + dtype(1.5) + 14 + 200).all()

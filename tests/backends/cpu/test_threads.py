@@ -191,8 +191,7 @@ def test_two_callers_at_once_share_the_threads(threads):
 
 def test_the_number_of_threads_is_asked_for(monkeypatch):
     monkeypatch.setenv("MINICAFFE_NUM_THREADS", "")
-    cores = module.count.__wrapped__()
-    assert 1 <= cores <= os.cpu_count()
+    assert 1 <= module.count.__wrapped__() <= os.cpu_count()
     for asked, expected in (("3", 3), ("1", 1), ("0256", 256), ("1024", 1024)):
         monkeypatch.setenv("MINICAFFE_NUM_THREADS", asked)
         assert module.count.__wrapped__() == expected

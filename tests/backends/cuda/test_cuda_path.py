@@ -116,8 +116,7 @@ def test_the_command_line_trains_on_cuda(cuda, tmp_path):
     half = run("train", "small.yaml", "--device", "cuda", "--dtype", "float16")
     assert half.returncode == 0, half.stderr
     assert "iteration 2: loss = " in half.stderr
-    chosen = run("train", "small.yaml")
-    assert "device: cuda:0 (CUDA works: " in chosen.stderr
+    assert "device: cuda:0 (CUDA works: " in run("train", "small.yaml").stderr
     timed = run("time", "small.yaml", "--iterations", "2")
     assert timed.returncode == 0, timed.stderr
     assert re.search(r"would use +cuda:0 ", run("doctor").stdout)

@@ -19,8 +19,7 @@ def test_a_rule_is_what_numpy_makes_of_its_formula(device, name, dtype):
     rng = np.random.default_rng(6)
     settings = rng.uniform(0.25, 0.75, len(emit.parameters(formula)) - 2 - memory)
     w, d, *history = (rng.uniform(0.5, 2, 99).astype(dtype) for _ in range(2 + memory))
-    g = 0.5 * d + 0.125 * w
-    step, *after = formula(w, g, *history, *settings.tolist())
+    step, *after = formula(w, 0.5 * d + 0.125 * w, *history, *settings.tolist())
     there = [put(device, array) for array in (w, d, *history)]
     update.update(
         *(name, there[0], there[1], there[2:], put(device, [[*settings, 0.125]], float)),

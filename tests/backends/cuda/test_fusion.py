@@ -176,8 +176,7 @@ class Normalised:
         self.found = Statistics.empty(cuda.xp, self.rows, kind)
         self.sums = [put(cuda, np.ones(n), kind) for n in (f, f, 1)]
         self.work = blank(cuda, workspace(cuda.xp, self.x.size, self.rows, f), dtype)
-        past = Past(0.9, self.rows.length, *self.sums)
-        self.by = self.norm, self.work, past
+        self.by = self.norm, self.work, Past(0.9, self.rows.length, *self.sums)
 
     def forward(self, y, z, s):
         see = [array.reshape(self.nfp) for array in (y, z)]
@@ -320,8 +319,7 @@ class Pooled:
         self.which = put(cuda, np.full(self.z.shape, -7), np.int32)
 
     def convolve(self):
-        given = self.x, self.weight, self.bias, self.g, self.y
-        implicit_gemm.forward(*given, work=self.work)
+        implicit_gemm.forward(self.x, self.weight, self.bias, self.g, self.y, work=self.work)
 
     def relu(self):
         elementwise.forward("ReLU", self.y, (), self.y)

@@ -54,8 +54,7 @@ def products(cuda, g, arrays, work=None, relu=False, out=None):
 
 
 def drawn(g, seed, dtype):
-    shapes = (g.x_shape, g.weight_shape, (g.f,), g.y_shape, g.weight_shape)
-    return numbers(seed, *shapes, dtype=dtype)
+    return numbers(seed, g.x_shape, g.weight_shape, (g.f,), g.y_shape, g.weight_shape, dtype=dtype)
 
 
 def expected(g, arrays, relu=False):
@@ -189,8 +188,7 @@ def test_parts_are_as_many_as_can_be_counted(rows, columns, depth, products, siz
 
 def rounded(array):
     """To TF32: halves away from zero."""
-    bits = array.astype(np.float32).view(np.uint32)
-    return ((bits + 0x1000) & 0xFFFFE000).view(np.float32)
+    return ((array.astype(np.float32).view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32)
 
 
 @functools.cache
@@ -367,8 +365,7 @@ def test_the_bias_has_its_gradient_from_the_same_kernel(cuda, monkeypatch, parts
     monkeypatch.setattr(implicit_gemm, "_share", lambda *given: ((2, 4), min(parts, given[-2])))
     x, weight, start, dy, _ = (np.round(array * 64) / 64 for array in drawn(g, 1, dtype))
     dw, db = put(cuda, np.zeros_like(weight)), put(cuda, start)
-    size = (weight.size + 70) * (2 if dtype == np.float16 else 1)
-    work = blank(cuda, size * parts, dtype)
+    work = blank(cuda, (weight.size + 70) * (2 if dtype == np.float16 else 1) * parts, dtype)
     implicit_gemm.weight_gradient(put(cuda, x), put(cuda, dy), g, dw, work, db)
     close(cuda, dw, ref.conv_weight_gradient(dy, x, g.weight_shape, g.window, g.group))
     close(cuda, db, start + dy.astype(np.float64).sum(axis=(0, 2, 3)))

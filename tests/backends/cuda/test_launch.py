@@ -71,8 +71,7 @@ def convolution(strategy, direction):
 
     def build(device, dtype):
         g = ConvGeometry(3, 4, (7, 6), 6, CONV, 2)
-        shapes = (g.x_shape, g.weight_shape, (g.f,), g.y_shape)
-        x, weight, bias, dy = drawn(device, dtype, *shapes)
+        x, weight, bias, dy = drawn(device, dtype, g.x_shape, g.weight_shape, (g.f,), g.y_shape)
         inputs, out = {
             "forward": ((x, weight, bias), g.y_shape),
             "input_gradient": ((dy, weight), g.x_shape),
@@ -164,8 +163,7 @@ def softmax_gradient(device, dtype):
 def loss_of(device, dtype, counts=True):
     """Scores, labels of which some do not count, and what a loss is computed into."""
     kind, (n, c, s) = summed(dtype), (40, 5, 30)
-    rng = np.random.default_rng(1)
-    labels = put(device, rng.integers(0, c, (n, s)), kind)
+    labels = put(device, np.random.default_rng(1).integers(0, c, (n, s)), kind)
     (x,) = drawn(device, dtype, (n, c, s))
     mean = Mean.empty(device.xp, 7, counts, kind)
     prob, losses = blank(device, (n, c, s), kind), blank(device, (n, s), kind)
@@ -188,8 +186,7 @@ def softmax_loss_gradient(device, dtype):
         ops.softmax_loss(x, *given, work)
     device.xp.copyto(prob, x, casting="same_kind")
     dloss, dx = put(device, 0.3, prob.dtype), blank(device, prob.shape, prob.dtype)
-    told = prob, labels, ignore, dloss, dx, read, mean
-    return lambda: ops.softmax_loss_gradient(*told), [dx]
+    return lambda: ops.softmax_loss_gradient(prob, labels, ignore, dloss, dx, read, mean), [dx]
 
 
 @row

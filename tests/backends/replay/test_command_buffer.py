@@ -256,9 +256,7 @@ def test_a_convolution_replayed_on_other_numbers(name, data):
     op = importlib.import_module("minicaffe.core.ops.conv").ENGINES[name]
     g = data.draw(convolutions().filter(lambda g: op.refuses(g) is None))
     rng = np.random.default_rng(0)
-    limit = CAP // 4
-    each = op.workspace(g, limit)
-    work = np.full(3 * each, np.nan)
+    work = np.full(3 * op.workspace(g, CAP // 4), np.nan)
     shapes = g.x_shape, g.y_shape, g.weight_shape, (g.f,)
     x, dy, weight, bias = (rng.normal(size=shape) for shape in shapes)
     y, dx, dw, db = (np.zeros(shape) for shape in (g.y_shape, g.x_shape, *shapes[2:]))

@@ -26,8 +26,7 @@ def small() -> dict:
 
 
 def test_net_solver_and_read_take_it_too():
-    net = Net(small(), device="cpu")
-    assert net.blobs["ip"].shape == (2, 4)
+    assert Net(small(), device="cpu").blobs["ip"].shape == (2, 4)
     solver = Solver(small(), device="cpu", max_iter=1)
     solver.solve()
     assert solver.iteration == 1

@@ -96,8 +96,7 @@ def test_a_net_is_built_for_its_state_unless_told_otherwise():
     assert Net(spec, device="cpu").phase == "TEST"
     assert Net(spec, "TRAIN", device="cpu").phase == "TRAIN"
     with pytest.raises(SpecError, match="takes no part in the phase TRAIN, level 1, stage deploy"):
-        text = STAGED + "  - {name: x, type: ReLU, bottom: high}\n"
-        Net(parse(text), device="cpu", level=1)
+        Net(parse(STAGED + "  - {name: x, type: ReLU, bottom: high}\n"), device="cpu", level=1)
 
 
 CONV, POOL = "layer 'conv1' (Convolution)", "layer 'pool1' (Pooling)"

@@ -137,8 +137,7 @@ def test_a_model_that_is_wrong_itself_is_refused_for_that(model):
 
 
 def test_a_layer_without_a_name_hides_no_other():
-    layers = [{"type": "Exp"}, *NET["layers"]]
-    said = refusal(net.read, {"layers": layers}, "kernel_size=5")
+    said = refusal(net.read, {"layers": [{"type": "Exp"}, *NET["layers"]]}, "kernel_size=5")
     assert "no key 'kernel_size'; did you mean 'layers.a.kernel_size'" in said
 
 

@@ -17,8 +17,7 @@ PLATEAU = f"lr_policy: plateau, gamma: 0.5, patience: 2, {TESTED}"
 
 
 def solver(keys):
-    lines = "".join(f"  {key}\n" for key in keys.split(", "))
-    return parse(NET + lines, "m.yaml").solver
+    return parse(NET + "".join(f"  {key}\n" for key in keys.split(", ")), "m.yaml").solver
 
 
 @pytest.mark.parametrize(

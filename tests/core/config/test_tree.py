@@ -122,8 +122,7 @@ again: [*b, {it: *b}]
 
 def test_merge_keys_fill_the_gaps():
     """What a mapping says itself counts, wherever it stands; of a list the earlier; not into the depth."""
-    got = plain(tree.parse(MERGES))
-    assert got == yaml.safe_load(MERGES)
+    assert plain(tree.parse(MERGES)) == yaml.safe_load(MERGES)
 
 
 @pytest.mark.parametrize(
@@ -275,8 +274,7 @@ def test_shown(value, text):
 def test_a_list_may_be_as_long_as_a_file_holds(monkeypatch):
     """Only what aliases repeat is counted."""
     monkeypatch.setattr(tree, "MAX_NODES", 1000)
-    read = tree.parse(f"dim: [{'1, ' * 1000}1]", "m.yaml")
-    assert len(read.value["dim"].value) == 1001
+    assert len(tree.parse(f"dim: [{'1, ' * 1000}1]", "m.yaml").value["dim"].value) == 1001
 
 
 @pytest.mark.parametrize("text", [None, 5, b"a: 1", Path("m.yaml"), {"a": 1}])

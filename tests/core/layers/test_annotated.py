@@ -31,8 +31,7 @@ def painted(seed, count=3, h=H, w=W):
     random = np.random.default_rng(seed)
     picture, rows = np.zeros((3, h, w), np.uint8), []
     for k in range(count):
-        left = w * k // count
-        x0 = left + random.integers(0, 4)
+        x0 = w * k // count + random.integers(0, 4)
         x1 = x0 + random.integers(8, w // count - 3)
         y0 = random.integers(0, h // 2)
         y1 = y0 + random.integers(8, h - y0 + 1) if y0 + 8 < h else h
@@ -147,8 +146,7 @@ def test_damaged_entries_are_skipped_or_told(tmp_path):
         write_lmdb(folder, [whole, bad, whole])
         with pytest.raises(DataError, match=f"entry 1: {said}"):
             net(folder, change).forward()
-        labels = net(folder, f"{change}, on_error: skip").forward()["y"]
-        assert (labels[..., 0] >= -1).all()
+        assert (net(folder, f"{change}, on_error: skip").forward()["y"][..., 0] >= -1).all()
 
 
 @pytest.mark.parametrize(
@@ -208,8 +206,7 @@ def salted(value):
 def test_values_beyond_a_byte_are_the_nearest(value):
     picture, rows = painted(1)
     mode = {"resize_mode": "FIT_LARGE_SIZE_AND_PAD", "pad_value": (value,)}
-    resized = box_recipe.Resize(height=40, width=90, **mode)
-    made, _ = resized.of(picture, rows, 0.5)
+    made, _ = box_recipe.Resize(height=40, width=90, **mode).of(picture, rows, 0.5)
     salt = salted(value).of(picture[:, :9] * 0 + 7, 0.5)
     assert made[0, 0, 0] == (255 if value > 0 else 0)
     assert set(np.unique(salt)) == {7, made[0, 0, 0]}
@@ -293,8 +290,7 @@ def test_a_sampler_takes_parts_that_share_so_much_with_one_box(kind):
     objects = rows[:, 2:6]
     numbers = np.random.default_rng(1).random((200, 4))
     one = sampler(200, None, 0.3, 2, [(kind, 0.3, 0.8)])
-    free = sampler(200, None, 0.3, 2)
-    every = free.parts(objects, numbers)
+    every = sampler(200, None, 0.3, 2).parts(objects, numbers)
     assert len(every) == 200 and (every >= 0).all() and (every <= 1 + 1e-12).all()
 
     def share(a, b):
@@ -380,8 +376,7 @@ def test_noise():
     assert abs(made["gauss_blur"].mean() - picture.mean()) < 3
     assert made["gauss_blur"].std() < picture.std() / 2
     smooth = np.linspace(0, 255, 3 * 9 * 8).reshape(3, 9, 8).astype(np.uint8)
-    packed = box_recipe.Noise(jpeg=95.0).of(smooth, 0.5)
-    assert 0 < abs(packed.astype(int) - smooth).max() < 8
+    assert 0 < abs(box_recipe.Noise(jpeg=95.0).of(smooth, 0.5).astype(int) - smooth).max() < 8
     salt = salted(255.0).of(picture, 0.5)
     assert 0.2 < (salt == 255).mean() < 0.5
     assert np.array_equal(salt, salted(255.0).of(picture, 0.5))
@@ -431,8 +426,7 @@ def test_a_sample_is_a_function_of_seed_epoch_and_entry(tmp_path):
             batches([4, 5, 1], **keys), (wanted[i] for i in (4, 5, 1)), strict=True
         ):
             assert all(np.array_equal(*pair) for pair in zip(got, want, strict=True))
-    twice = batches(range(3), batch_size=8)
-    for i, (pictures, _) in enumerate(twice):
+    for i, (pictures, _) in enumerate(batches(range(3), batch_size=8)):
         both = np.concatenate([wanted[2 * i][0], wanted[2 * i + 1][0]])
         assert np.array_equal(pictures, both)
 
@@ -441,8 +435,7 @@ def test_there_and_back(tmp_path):
     from minicaffe.interop.caffe.prototxt import prototxt
 
     spec = parse_prototxt(LAYER.format("db"))
-    again = parse_prototxt(prototxt(spec, REGISTRY))
-    assert again.layers[0].options == spec.layers[0].options
+    assert parse_prototxt(prototxt(spec, REGISTRY)).layers[0].options == spec.layers[0].options
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,7 @@ def test_the_number_of_boxes_changes_from_pass_to_pass(device):
     more = [{"name": "flat", "type": "Flatten", "axis": 2}]
     net = build("DetectionOutput", TWO, [(2, 8), (2, 4), (1, 2, 8)], device, more=more)
     for scores, count in (([0.9, 0.2], 4), ([0.9, 0], 2), ([0, 0], 2), ([0.3, 0.4], 4)):
-        conf = np.array([[0, scores[0], 0, scores[1]]] * 2)
-        out = net.forward(b1=conf, b2=PRIOR)["flat"]
+        out = net.forward(b1=np.array([[0, scores[0], 0, scores[1]]] * 2), b2=PRIOR)["flat"]
         assert out.shape == (1, 1, count * 7)
         first = device.to_host(out).reshape(count, 7)[0]
         found = max(scores) > 0.1
@@ -47,8 +46,7 @@ def test_predictions_that_are_not_finite_are_decoded_without_a_word(code):
 
 
 def test_equal_scores_are_taken_in_the_order_of_their_boxes():
-    keys = {**TWO, "keep_top_k": 1}
-    net = build("DetectionOutput", keys, [(1, 8), (1, 4), (1, 2, 8)])
+    net = build("DetectionOutput", {**TWO, "keep_top_k": 1}, [(1, 8), (1, 4), (1, 2, 8)])
     out = net.forward(b1=[[0, 0.5, 0, 0.5]], b2=PRIOR)["it"]
     np.testing.assert_allclose(out[0, 0], [[0, 1, 0.5, 0, 0, 0.5, 0.5]])
 

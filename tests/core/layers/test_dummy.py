@@ -30,8 +30,7 @@ def values(one):
 
 def test_constants_are_caffes(device):
     case = cases.load("DummyData_constant")
-    model = cases.as_model(cases.from_json(case["net_json"]))
-    one = Net(model, device=device)
+    one = Net(cases.as_model(cases.from_json(case["net_json"])), device=device)
     for _ in range(2):
         for name, array in values(one).items():
             np.testing.assert_array_equal(array, case[name])

@@ -195,8 +195,7 @@ def test_a_net_that_trains_and_is_tested_by_its_map(tmp_path):
 
     database(tmp_path / "db", count=8)
     spec = parse(TRAINED.format(source=tmp_path / "db", prefix=tmp_path / "net"))
-    solver = Solver(spec, device="cpu", random_seed=1)
-    scores = solver.solve()
+    scores = Solver(spec, device="cpu", random_seed=1).solve()
     assert set(scores) == {"map"} and 0 <= scores["map"] <= 1
     assert scores["map"] > 0.6  # rectangles of three colours, each in its third of the picture
     assert (tmp_path / "net_best.npz").exists()

@@ -134,8 +134,7 @@ def light(net: Net) -> bool:
             return False
         if resized is not None and not resized.height * resized.width < 10**6:
             return False
-        samplers = getattr(step.layer, "batch_sampler", ())
-        if sum(one.max_trials for one in samplers) > 1000:
+        if sum(one.max_trials for one in getattr(step.layer, "batch_sampler", ())) > 1000:
             return False
     return small(net)
 

@@ -106,8 +106,7 @@ layers:
 
 @pytest.mark.parametrize("name", ["HingeLoss", "MultinomialLogisticLoss", "InfogainLoss"])
 def test_a_label_that_is_no_class_is_named(name, device):
-    shapes = [(2, 3), (2,), *[(3, 3)] * (name == "InfogainLoss")]
-    net = net_of(f"type: {name}", *shapes, device=device)
+    net = net_of(f"type: {name}", (2, 3), (2,), *[(3, 3)] * (name == "InfogainLoss"), device=device)
 
     told = rf"layer 'it' \({name}\): label 7 is not one of the 3 classes"
     with pytest.raises(DataError, match=told):

@@ -95,8 +95,7 @@ def test_encoded_pictures_have_the_channels_that_are_asked_for(tmp_path, kind):
     given = pictures()[:, :, :, ::-1]
     given = given[..., 0] if kind == "grey" else given
     files = [cv2.imencode(".jpg" if kind == "jpg" else ".png", p)[1].tobytes() for p in given]
-    values = [encoded(file, i) for i, file in enumerate(files)]
-    write_lmdb(tmp_path / "db", values)
+    write_lmdb(tmp_path / "db", [encoded(file, i) for i, file in enumerate(files)])
     keys = f"source: {tmp_path / 'db'}, batch_size: {COUNT}"
     for force, flag in (("", cv2.IMREAD_UNCHANGED), ("color", 1), ("gray", 0)):
         more = f", transform: {{force_{force}: true}}" if force else ""
@@ -104,8 +103,7 @@ def test_encoded_pictures_have_the_channels_that_are_asked_for(tmp_path, kind):
         for i, file in enumerate(files):
             wanted = cv2.imdecode(np.frombuffer(file, np.uint8), flag)
             wanted = wanted.reshape(*wanted.shape[:2], -1).transpose(2, 0, 1)
-            off = np.abs(found[i] - wanted).max()
-            assert off <= (1 if force == "gray" else 0), (force, i)
+            assert np.abs(found[i] - wanted).max() <= (1 if force == "gray" else 0), (force, i)
 
 
 def encoded(file, label):
@@ -276,8 +274,7 @@ def test_listed_pictures_are_read_in_order(here, device):
     given.context.passes = 0
     assert batches(given, 2, "label").tolist() == [0, 1, 2, 0, 1, 0]
     grey = batches(net("ImageData", "source: images.txt, is_color: false", tops="data"))
-    wanted = RAW[:1].transpose(0, 2, 3, 1) @ [0.114, 0.587, 0.299]
-    assert np.abs(grey[:, 0] - wanted).max() <= 1
+    assert np.abs(grey[:, 0] - RAW[:1].transpose(0, 2, 3, 1) @ [0.114, 0.587, 0.299]).max() <= 1
 
 
 def test_paths_are_root_and_line_and_may_hold_spaces(here, monkeypatch):
@@ -291,8 +288,7 @@ def test_paths_are_root_and_line_and_may_hold_spaces(here, monkeypatch):
 
 
 def test_listed_pictures_are_shuffled_by_epoch(here):
-    keys = "source: images.txt, batch_size: 5, shuffle: true"
-    given = net("ImageData", keys)
+    given = net("ImageData", "source: images.txt, batch_size: 5, shuffle: true")
     epochs = [batches(given) for _ in range(4)]
     orders = [
         [places(p, p) and int((p == RAW).all(axis=(1, 2, 3)).argmax()) for p in e] for e in epochs

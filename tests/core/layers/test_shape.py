@@ -116,8 +116,7 @@ def test_filter_lets_some_through(device, kept, selector, without):
     layer = net("type: Filter", (4, 2), (4,), selector, device=device, top="[a, b]").layers["it"]
     xs, chosen = [random(4, 2), random(4, seed=1)], np.zeros(selector)
     chosen.reshape(4)[kept] = [0.5, -1, 2, 3][: len(kept)]
-    tops = layer.forward(*map(device.asarray, (*xs, chosen)))
-    for y, x in zip(tops, xs, strict=True):
+    for y, x in zip(layer.forward(*map(device.asarray, (*xs, chosen))), xs, strict=True):
         np.testing.assert_array_equal(device.to_host(y), x[kept])
     dys = [random(*x[kept].shape, seed=2) for x in xs]
     layer.grad = [device.xp.full(x.shape, 9.0) for x in xs] + [None]

@@ -59,8 +59,7 @@ def test_all_frames_of_a_clip_are_cut_and_mirrored_alike(clips):
         net.forward()
         for x, y in zip(net.blobs["x"].data, net.blobs["y"].data, strict=True):
             clip, first = {7: (0, 1), 2: (1, 3), 5: (0, 2)}[int(y)]
-            whole = wanted(clips, clip, first)
-            found = places(x, whole)
+            found = places(x, wanted(clips, clip, first))
             assert len(found) == 1
             seen.add(found[0])
     assert len(seen) > 8 and {turned for *_, turned in seen} == {False, True}

@@ -193,8 +193,7 @@ def one_of(things: Any, random: Any) -> Any:
 
 def inputs(world: World, which: int) -> list[str]:
     """The names of what an Input gives."""
-    net = world.net(which)
-    return [v.name for s in net.steps if s.spec.type == "Input" for v in s.tops]
+    return [v.name for s in world.net(which).steps if s.spec.type == "Input" for v in s.tops]
 
 
 @act

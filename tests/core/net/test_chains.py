@@ -152,8 +152,7 @@ def test_a_sum_lies_over_what_was_computed_last(keep):
     assert same(found)
     net.forward(end="other", x=x)
     assert net.blobs["other"].data.any() and net.blobs["conv"].data.any()
-    parts = {name: y.copy() for name, y in net.forward(start="sum").items()}
-    assert same([found[0], parts])
+    assert same([found[0], {name: y.copy() for name, y in net.forward(start="sum").items()}])
     if keep is not None:
         with pytest.raises(ShapeError, match="other"):
             net.forward(start="sum")

@@ -114,8 +114,7 @@ class Block:
 
     def read(self, value) -> None:
         if value.root in self.offsets:
-            there = self.owner[self.bytes(value)] == self.number[value.root]
-            assert np.all(there), value.name
+            assert np.all(self.owner[self.bytes(value)] == self.number[value.root]), value.name
 
 
 def test_what_a_step_reads_is_still_there():
@@ -483,8 +482,7 @@ def test_sixteen_bits_share_with_thirty_two(device):
     for keep in (None, ()):
         solver = Solver(spec, device=device, keep=keep, deterministic=True)
         for name, values in BATCH.items():
-            blob = solver.net.blobs[name]
-            device.copy_from_host(blob.data, np.asarray(values))
+            device.copy_from_host(solver.net.blobs[name].data, np.asarray(values))
         for _ in range(2):
             poison(solver.net)
             solver.step(1)

@@ -57,8 +57,7 @@ def trained(**settings) -> Solver:
 def test_it_is_the_same_model(name):
     """Of the models of models/, and of those that hold every layer."""
     spec = parse(texts()[name])
-    back = parse(text(spec, "."))
-    assert caffe_nets.resolved(back) == caffe_nets.resolved(spec)
+    assert caffe_nets.resolved(parse(text(spec, "."))) == caffe_nets.resolved(spec)
 
 
 def test_a_snapshot_is_a_model_whose_paths_mean_what_they_did(tmp_path, monkeypatch):

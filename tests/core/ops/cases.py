@@ -66,8 +66,7 @@ def close(device, got, expected, tolerances=TOLERANCE):
     """Equal up to the rounding of a sum in the type of `got`, relative to the largest that is expected."""
     host = device.to_host(got)
     tolerance = tolerances.get(host.dtype.char, 0)
-    finite = np.abs(expected)[np.isfinite(expected)]
-    scale = max(1.0, float(finite.max(initial=0)))
+    scale = max(1.0, float(np.abs(expected)[np.isfinite(expected)].max(initial=0)))
     np.testing.assert_allclose(host, expected, rtol=tolerance, atol=tolerance * scale)
 
 

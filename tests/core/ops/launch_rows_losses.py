@@ -42,8 +42,7 @@ def contrastive(device, dtype):
 def weighted(device, dtype):
     """a, b and two weights; and without weights."""
     a, b = pair(device, dtype)
-    weights = drawn(device, summed(dtype), (8, 5), (8, 5), seed=2)
-    return (a, b, *weights), (a, b, None, None)
+    return (a, b, *drawn(device, summed(dtype), (8, 5), (8, 5), seed=2)), (a, b, None, None)
 
 
 @row
@@ -148,8 +147,7 @@ def multinomial_gradient(device, dtype):
     prob, (labels, read, own) = probabilities(device, (8, 5), dtype), labelled(device, dtype)
     label_losses.multinomial(prob, labels, own, read)
     scale, dx = put(device, 0.3, summed(dtype)), blank(device, (8, 5), dtype)
-    given = prob, labels, scale
-    return lambda: label_losses.multinomial_gradient(*given, dx, read, own), [dx]
+    return lambda: label_losses.multinomial_gradient(prob, labels, scale, dx, read, own), [dx]
 
 
 def gained(device, dtype):

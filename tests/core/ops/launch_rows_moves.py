@@ -69,8 +69,7 @@ def winners(device, dtype):
     corners = np.arange(12).reshape(POOLED[2:]) - 3
     which, corners, place = (put(device, array, np.int32) for array in (which, corners, which))
     out, none = blank(device, POOLED, summed(dtype)), blank(device, POOLED, bool)
-    given = which, Window((2, 3), (2, 2)), 7, corners, out, place, none
-    return lambda: masks.mask(*given), [out]
+    return lambda: masks.mask(which, Window((2, 3), (2, 2)), 7, corners, out, place, none), [out]
 
 
 @row

@@ -183,8 +183,7 @@ def ave_pool_gradient(dy, window, shape):
 
 def random_key(seed, *names):
     text = "\0".join(map(str, (seed, *names)))
-    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-    return int.from_bytes(digest, "little")
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
 def philox(key, count):

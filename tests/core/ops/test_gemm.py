@@ -46,8 +46,7 @@ def test_against_loops(device, m, k, n, lie_a, lie_b, lie_out, accumulate, scrat
     a_there, b_there = lie(device, a, lie_a), lie(device, b, lie_b)
     out = lie(device, start, lie_out)
     lent = blank(device, m * n + 3, dtype) if scratch else None
-    result = gemm(a_there, b_there, out, accumulate, lent)
-    assert result is out
+    assert gemm(a_there, b_there, out, accumulate, lent) is out
     close(device, out, ref.matmul(a, b) + (start if accumulate else 0))
     same(device, a_there, a)
     same(device, b_there, b)
@@ -112,8 +111,7 @@ def stacks(draw):
     axes = draw(st.lists(st.integers(1, 3), max_size=3))
     missing = draw(st.integers(0, len(axes)))
     kept = [draw(st.sampled_from([size, 1])) for size in axes[missing:]]
-    pair = (tuple(axes), tuple(kept))
-    return draw(st.permutations(pair))
+    return draw(st.permutations((tuple(axes), tuple(kept))))
 
 
 @cases(240)

@@ -45,8 +45,7 @@ def test_deconv_output_size_is_the_least_that_gives_so_many_windows(
         for size in range(1, 200)
         if ref.conv_count(size, kernel, stride, pad, dilation) == count
     )
-    least = stride * (count - 1) + dilation * (kernel - 1) + 1 - 2 * pad
-    if least < 1:
+    if stride * (count - 1) + dilation * (kernel - 1) + 1 - 2 * pad < 1:
         with pytest.raises(ShapeError, match=f"pad {pad} leaves nothing"):
             deconv_output_size(count, kernel, stride, pad, dilation)
     else:

@@ -60,8 +60,7 @@ def test_smooth_l1_against_loops(device, shape, sigma, weights, dtype, seed):
     b[rng.random(shape) < 0.2] = 0
     a[(b == 0) & (rng.random(shape) < 0.5)] = sigma**-2  # where squares end
     both = [(rng.integers(0, 3, shape) * rng.random(shape)).astype(dtype) for _ in range(weights)]
-    ones = [np.ones(shape)] * (2 - weights)
-    wanted, gradient = ref.smooth_l1(a, b, *both, *ones, sigma)
+    wanted, gradient = ref.smooth_l1(a, b, *both, *[np.ones(shape)] * (2 - weights), sigma)
     there = [put(device, array) for array in (a, b, *both)] + [None] * (2 - weights)
     out, work = blanks(device, shape, dtype, 2)
     close(device, pair_losses.smooth_l1(*there, sigma, out, work), wanted)

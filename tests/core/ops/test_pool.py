@@ -52,8 +52,7 @@ def max_pool(device, x, window, out):
     shape = (*x.shape[:2], *out)
     y, which = blank(device, shape, x.dtype), blank(device, shape, np.int32)
     x_there = put(device, x)
-    result = pool.max_pool(x_there, window, y, which, blank(device, shape, bool))
-    assert result is y
+    assert pool.max_pool(x_there, window, y, which, blank(device, shape, bool)) is y
     same(device, x_there, x)
     return y, which
 
@@ -103,8 +102,7 @@ def check_ave(device, x, window, seed, ceil=True):
 
 def tied(n, c, image, dtype, seed):
     """An image of few and mostly negative values: ties in most windows, and 0 would win most."""
-    rng = np.random.default_rng(seed)
-    return rng.integers(-3, 1, (n, c, *image)).astype(dtype)
+    return np.random.default_rng(seed).integers(-3, 1, (n, c, *image)).astype(dtype)
 
 
 @cases(40)

@@ -62,8 +62,7 @@ def image(seed, shape, dtype, least=0):
 def draw(device, x, window, noise):
     y, which = blank(device, noise.shape, x.dtype), blank(device, noise.shape, np.int32)
     work = [blank(device, noise.shape, t) for t in (x.dtype, x.dtype, bool, bool)]
-    given = put(device, x), window, put(device, noise), y, which, work
-    assert stochastic.draw_pool(*given) is y
+    assert stochastic.draw_pool(put(device, x), window, put(device, noise), y, which, work) is y
     return y, which
 
 

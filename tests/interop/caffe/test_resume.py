@@ -131,8 +131,7 @@ SMALL = {
 
 def test_a_history_beyond_the_nets_type_is_refused_before_any_change(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    settings = {"snapshot_format": "BINARYPROTO"}
-    solver = Solver(SMALL, device="cpu", **settings)
+    solver = Solver(SMALL, device="cpu", snapshot_format="BINARYPROTO")
     file = solver.snapshot()
     found = state.read(file)
     found.history[0] = np.full(found.history[0].shape, 1e300)

@@ -105,8 +105,7 @@ def field(number, *parts):
 
 
 def unpacked(number, array):
-    kind = {4: 5, 8: 1}[array.itemsize]
-    tag = wire.number_bytes(number << 3 | kind)
+    tag = wire.number_bytes(number << 3 | {4: 5, 8: 1}[array.itemsize])
     return b"".join(tag + array[i].tobytes() for i in range(len(array)))
 
 

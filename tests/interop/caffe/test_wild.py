@@ -108,8 +108,7 @@ def test_a_declaration_is_the_block_of_its_type(own_types):
     written = prototxt(spec, REGISTRY)
     assert "my_scale_param {" in written and "minicaffe_param" not in written
     assert "mode: FAST" in written and 'name: "a b"' in written
-    again = caffe.parse(written)
-    assert again.layers[1].options == options
+    assert caffe.parse(written).layers[1].options == options
     assert parse(yaml_text(spec, REGISTRY)).layers[1].options == options
 
 
@@ -132,8 +131,7 @@ def test_a_declaration_is_the_block_of_its_type(own_types):
 def test_any_declaration_goes_there_and_back(given_keys):
     """To a prototxt, in the block of its type, and back to the same keys."""
     with types_restored():
-        declared = my_scale()
-        keys = keys_of(declared)
+        keys = keys_of(my_scale())
 
         def plain(value):
             if isinstance(value, Corner):
@@ -194,8 +192,7 @@ def test_unknown_keys_are_told_all_at_once_and_may_be_left_out(caplog, tmp_path)
     assert "n.prototxt:3:1: unknown key 'rampup_lr'" in message and "NVCaffe has it" in message
     assert message.endswith("; --lenient reads on without them")
     path = file_of(tmp_path, DATA + text)
-    spec = read(path, lenient=True)
-    assert [one.name for one in spec.layers] == ["x", "c"]
+    assert [one.name for one in read(path, lenient=True).layers] == ["x", "c"]
     assert [told.endswith(": left out") for told in caplog.messages] == [True] * 3
     assert "--lenient" in refusal(read, path)
 
@@ -339,8 +336,7 @@ def test_a_label_map_is_called_what_it_is():
     items = (
         'item { name: "none" label: 0 display_name: "background" }\nitem { name: "n1" label: 1 }'
     )
-    told = "is a label map, the names of classes; expected a net"
-    assert told in refusal(caffe.parse, items)
+    assert "is a label map, the names of classes; expected a net" in refusal(caffe.parse, items)
 
 
 def test_a_net_whose_data_are_of_test_alone_is_looked_at_in_test(tmp_path, command):
@@ -406,8 +402,7 @@ def test_what_is_known_of_a_net_is_shown(tmp_path, command, ending):
 
 
 def test_of_a_net_of_which_nothing_is_known_nothing_is_shown(tmp_path, command):
-    text = layer_text("Zorg", "", "m", "") + layer_text("ReLU", "", "r", "m")
-    path = file_of(tmp_path, text)
+    path = file_of(tmp_path, layer_text("Zorg", "", "m", "") + layer_text("ReLU", "", "r", "m"))
     told = f"no layer's shapes are known: all depend on m (Zorg, {path}:1:25); --import FILE registers them"
     assert told in command("summary", path, code=2)
 

@@ -125,8 +125,7 @@ def test_tables_read_back():
     wanted = [f"{31 / most:f}" for most in measured.layers["conv"].maxima]  # 3 x 3: six bits
     assert rows["conv_param_0"] == wanted
     assert rows["ip"] == [f"{127 / measured.blobs['conv'].threshold:f}"]
-    again = calibrate(parse(NET), images=PICTURES, device="cpu")
-    assert as_ncnn(again) == as_ncnn(measured)
+    assert as_ncnn(calibrate(parse(NET), images=PICTURES, device="cpu")) == as_ncnn(measured)
 
 
 LOG = "{name: relu, type: ReLU, top: conv}", "{name: log, type: Log}"

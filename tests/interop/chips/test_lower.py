@@ -82,8 +82,7 @@ def test_a_layer_in_those_of_caffe(kind, tmp_path):
     ours = from_onnx(path)
     assert kind in {layer.type for layer in ours.spec.layers}
     theirs = from_onnx(path, tmp_path / "net", target="caffe")
-    types = {layer.type for layer in theirs.spec.layers}
-    assert types <= CHIPS["caffe"].layers
+    assert {layer.type for layer in theirs.spec.layers} <= CHIPS["caffe"].layers
     assert any("round_mode" in layer.options for layer in theirs.spec.layers) is False
     x = numbers(2, 6, 7, 5) * 4
     net = Net(tmp_path / "net.prototxt", "TEST", device="cpu", dtype="float32")

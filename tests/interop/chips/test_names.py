@@ -53,8 +53,7 @@ def test_names_that_a_compiler_takes(tmp_path):
     layers, blobs = names_of(imported.spec)
     assert len(set(layers)) == len(layers) and len(set(blobs)) == len(blobs)
     assert all(re.fullmatch(ALLOWED, name) for name in layers + blobs), layers
-    net = Net(tmp_path / "net.prototxt", "TEST", device="cpu")
-    assert set(net.blobs) == set(blobs)
+    assert set(Net(tmp_path / "net.prototxt", "TEST", device="cpu").blobs) == set(blobs)
     stored = {name for name, arrays in weights.read(tmp_path / "net.caffemodel").items() if arrays}
     assert stored == {name.rpartition("__")[0] for name in imported.arrays}
     assert stored <= set(layers)

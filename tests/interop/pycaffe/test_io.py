@@ -138,8 +138,7 @@ def test_preprocessing_resizes_and_leaves_the_picture_as_it_was():
     picture = np.random.default_rng(0).random((8, 6, 3)).astype(np.float32)
     for transformer, one in ((caffenet(), picture), (caffenet((1, 3, 8, 6)), picture)):
         before = one.copy()
-        found = transformer.preprocess("data", one)
-        assert found.shape == transformer.inputs["data"][1:]
+        assert transformer.preprocess("data", one).shape == transformer.inputs["data"][1:]
         assert np.array_equal(one, before)
     small = io.resize_image(picture, (4, 4))
     large, small = (caffenet().preprocess("data", one) for one in (picture, small))
@@ -149,8 +148,7 @@ def test_preprocessing_resizes_and_leaves_the_picture_as_it_was():
 @settings(max_examples=30)
 @given(st.permutations(range(3)), st.permutations(range(3)), st.booleans(), st.integers(0, 99))
 def test_deprocessing_undoes_it(order, swap, batch, seed):
-    shape = (1, 3, 4, 5)
-    transformer = io.Transformer({"x": shape})
+    transformer = io.Transformer({"x": (1, 3, 4, 5)})
     # the axes of a picture so ordered that its transpose has the input's shape
     transformer.set_transpose("x", order)
     transformer.set_channel_swap("x", swap)

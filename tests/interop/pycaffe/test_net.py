@@ -156,16 +156,14 @@ def test_a_part_of_the_layers(net):
     out = net.forward(start="relu", end="relu", blobs=["data"])
     assert set(out) == {"ip", "data"} and np.shares_memory(out["ip"], net.blobs["ip"].data)
     assert out["ip"].tolist() == [[1, 0], [3, 4], [0, 0], [0, 1]]
-    part = net.forward(start="loss")["loss"]
-    assert part != whole
+    assert net.forward(start="loss")["loss"] != whole
     assert net.forward()["loss"] == whole
     assert net._forward(0, 4) == pytest.approx(0.5 * float(whole))
 
 
 def test_the_gradient(net):
     net.forward()
-    out = net.backward(diffs=["ip"])
-    assert set(out) == {"data", "label", "ip"}
+    assert set(net.backward(diffs=["ip"])) == {"data", "label", "ip"}
     once = {name: net.blobs[name].diff.copy() for name in ("data", "ip")}
     weight = net.params["ip"][0].diff.copy()
     assert np.abs(weight).max() > 0 and np.abs(once["data"]).max() > 0

@@ -234,6 +234,5 @@ def test_mistakes_are_named(build, told):
 
 
 def test_a_bottom_that_is_no_top_is_a_type_error_as_in_caffe():
-    data = L.DummyData(ntop=2)
-    told = refusal(L.Silence, data, ntop=0, error=TypeError)
+    told = refusal(L.Silence, L.DummyData(ntop=2), ntop=0, error=TypeError)
     assert told == "Silence input 0 is not a Top (type is <class 'tuple'>)"

@@ -71,10 +71,8 @@ def test_training(solver_file, placed, capsys):
 
 
 def test_the_class_is_the_type_and_get_solver_asks_the_file(solver_file):
-    kinds = ["SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"]
-    for kind in kinds:
-        of_class = getattr(caffe, f"{kind}Solver")(solver_file())
-        assert of_class.param.type == kind
+    for kind in ["SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"]:
+        assert getattr(caffe, f"{kind}Solver")(solver_file()).param.type == kind
         momentum = {"momentum": None} if kind in ("AdaGrad", "RMSProp") else {}
         found = caffe.get_solver(solver_file(type=f'"{kind}"', **momentum))
         assert type(found).__name__ == f"{kind}Solver" and found.param.type == kind
@@ -247,8 +245,7 @@ def test_the_seed(solver_file):
     first = weights()
     np.testing.assert_array_equal(weights(), first)
     caffe.set_random_seed(7)
-    seventh = weights()
-    assert (seventh != first).any()
+    assert (weights() != first).any()
     given = caffe.SGDSolver(solver_file(random_seed=1)).net.params["ip"][0].data
     np.testing.assert_array_equal(given, first)
 

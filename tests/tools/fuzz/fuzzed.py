@@ -269,8 +269,7 @@ READERS: dict[str, Callable[[Path], Reader]] = {
 
 def words(name: str) -> list[bytes]:
     """A dictionary for a reader: words of its format that chance would not find."""
-    text = {"yaml", "prototxt", "set", "label_map", "log", "run", "plans"}
-    if name not in text:
+    if name not in {"yaml", "prototxt", "set", "label_map", "log", "run", "plans"}:
         return [
             number.to_bytes(width, "little") for width in (4, 8) for number in (1, 2**31 - 1, 2**31)
         ]

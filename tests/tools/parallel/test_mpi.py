@@ -71,8 +71,7 @@ def test_three_ranks_have_the_run_of_one(alone, tmp_path_factory):
         assert done.stdout.count("test output") == 1
     one, other = (kill.final(folder, LAST) for folder in folders)
     assert all(one[name].tobytes() == array.tobytes() for name, array in other.items())
-    about = json.loads((folders[0] / RUN / "run.json").read_text())
-    assert about["ranks"] == 3
+    assert json.loads((folders[0] / RUN / "run.json").read_text())["ranks"] == 3
 
 
 def test_four_ranks_go_on_as_two_and_as_one(alone, tmp_path_factory):

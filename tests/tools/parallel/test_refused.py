@@ -147,8 +147,7 @@ def test_data_that_cannot_be_read_on_one_rank(iteration):
         at(solver, iteration, 1, cannot_be_read)
         return refusal(solver.solve, error=DataError), solver.iteration
 
-    found = on_ranks(3, work)
-    ((told, stopped),) = set(found)
+    ((told, stopped),) = set(on_ranks(3, work))
     assert told.startswith("rank 1: ") and stopped == iteration
     assert f"cannot be read; stopped at iteration {iteration}, with a snapshot" in told
     alone = made(None, model, max_iter=9, test_interval=0)

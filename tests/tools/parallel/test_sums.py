@@ -12,8 +12,7 @@ SCRIPT = Path(__file__).parent / "sums.py"
 
 def summed(size: int, lent: int, worth: int) -> str:
     """What rank 0 says of the sums of so many ranks; each checks them."""
-    words = sys.executable, "-W", "error", str(SCRIPT), str(lent), str(worth)
-    done = ran(launched(size, *words))
+    done = ran(launched(size, sys.executable, "-W", "error", str(SCRIPT), str(lent), str(worth)))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

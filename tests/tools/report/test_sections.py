@@ -126,8 +126,7 @@ LOSS = "- {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}"
     ],
 )
 def test_what_a_net_does_not_have_is_said(make_run, change, section, told):
-    found = sections(make_run(change=change))[section]
-    assert told in json.dumps(found)
+    assert told in json.dumps(sections(make_run(change=change))[section])
 
 
 def test_where_the_data_is_gone_the_rest_stays(make_run):

@@ -99,8 +99,7 @@ def test_edges_that_carry_the_same_share_their_points():
     edges = [Edge(0, 1), Edge(1, 2), Edge(2, 3), Edge(0, 2), Edge(0, 3)]
     shared = ranks(4, edges)
     assert shared.count == 4 + 2 and shared.ways[3][1] == shared.ways[4][1]
-    apart = ranks(4, [*edges[:4], Edge(0, 3, port=1)])
-    assert apart.count == 4 + 3
+    assert ranks(4, [*edges[:4], Edge(0, 3, port=1)]).count == 4 + 3
 
 
 @settings(max_examples=60)

@@ -83,8 +83,7 @@ def test_png_is_as_large_as_the_layout_and_not_empty():
         assert picture.size == (round(2 * laid.width), round(2 * laid.height))
         box = laid.boxes[1]
         inside = picture.convert("RGB").getpixel((int(2 * box.x) + 12, int(2 * box.y) + 12))
-    pale = tuple(round(255 - 0.14 * (255 - part)) for part in bytes.fromhex("9b59d0"))
-    assert inside == pale
+    assert inside == tuple(round(255 - 0.14 * (255 - part)) for part in bytes.fromhex("9b59d0"))
     assert png(layout(NET, "LR")) != png(laid)
 
 

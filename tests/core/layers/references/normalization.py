@@ -14,8 +14,7 @@ def normal(layer, rows, length=False):
 
 
 def LayerNorm(layer, x):
-    axis = layer.axis % x.ndim
-    rows = x.reshape(int(np.prod(x.shape[:axis])), -1)
+    rows = x.reshape(int(np.prod(x.shape[: layer.axis % x.ndim])), -1)
     scale, bias = (*layer.params, *[1, 0][len(layer.params) :])
     return np.reshape(normal(layer, rows), x.shape) * scale + bias
 

@@ -6,8 +6,7 @@ from core.layers.references.points import between
 
 
 def Permute(layer, x):
-    rest = [i for i in range(x.ndim) if i not in layer.order]
-    return x.transpose([*layer.order, *rest])
+    return x.transpose([*layer.order, *[i for i in range(x.ndim) if i not in layer.order]])
 
 
 def ShuffleChannel(layer, x):

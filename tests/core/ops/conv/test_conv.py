@@ -200,8 +200,7 @@ def test_the_same_bits_each_time(device, strategy, direction):
 def test_bias_gradient_against_loops(device, g, seed, dtype):
     _, _, bias, dy, _ = arrays(g, dtype, seed)
     dy_there, out = put(device, dy), put(device, bias)
-    work = blank(device, share(dy_there) * bias_workspace(g), dtype)
-    bias_gradient(dy_there, g, out, work)
+    bias_gradient(dy_there, g, out, blank(device, share(dy_there) * bias_workspace(g), dtype))
     close(device, out, bias + ref.conv_bias_gradient(dy))
     same(device, dy_there, dy)
 

@@ -75,8 +75,7 @@ def test_strides_of_2_of_every_width(device, direction, width):
 @pytest.mark.parametrize("kernel, dilation", [((3, 21), 1), ((1, 5), 9), ((2, 40), 1)])
 def test_strides_of_kernels_wider_than_a_vector(device, direction, kernel, dilation):
     """A place's last element lies further behind its first than a row has room for a vector."""
-    window = Window(kernel, (2, 2), (0, 0), (1, dilation))
-    g = ConvGeometry(2, 3, (9, 61), 3, window, 3)
+    g = ConvGeometry(2, 3, (9, 61), 3, Window(kernel, (2, 2), (0, 0), (1, dilation)), 3)
     check(device, "direct", direction, g, dtype=np.float32)
 
 
@@ -94,8 +93,7 @@ def test_where_a_channel_is_constant_all_places_are_the_same(device):
 @every_direction
 def test_the_same_bits_by_any_number_of_threads(monkeypatch, device, crew, direction):
     for stride in (1, 2):
-        window = Window((3, 3), (stride, stride), pad=(1, 1))
-        g = ConvGeometry(3, 5, (7, 19), 5, window, 5)
+        g = ConvGeometry(3, 5, (7, 19), 5, Window((3, 3), (stride, stride), pad=(1, 1)), 5)
         check_threads(monkeypatch, crew, device, "direct", direction, g)
 
 

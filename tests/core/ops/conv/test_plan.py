@@ -81,8 +81,7 @@ def fake(monkeypatch, **methods):
     own = {"name": "fake", "rule_rank": None, "tie_rank": None, "__module__": "minicaffe.fake"}
     if "workspace" in methods:
         members["forward_workspace"] = Engine.forward_workspace
-    kind = type("Fake", (Implicit,), own | members)
-    monkeypatch.setitem(conv.ENGINES, "fake", kind())
+    monkeypatch.setitem(conv.ENGINES, "fake", type("Fake", (Implicit,), own | members)())
 
 
 def only(monkeypatch, *names):
@@ -208,8 +207,7 @@ def test_what_16_bits_round_is_only_by_name(cuda):
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_what_is_measured_is_right_and_sane(device, dtype):
     case = case_of(LARGE, device, dtype)
-    found = autotune.measure(case)
-    for way, one in found.items():
+    for way, one in autotune.measure(case).items():
         assert set(one.error) == set(case.candidates) == set(one.ms)
         assert all(0 <= error <= case.tolerance(way) for error in one.error.values())
         assert min(one.ms.values()) > 0
@@ -442,8 +440,7 @@ def test_what_makes_no_sense_is_measured_anew(cpu, measured, monkeypatch, breaka
     breakage(directions)
     file.write_text(json.dumps(content))
     forget(monkeypatch)
-    names = conv.plan(LARGE, "f4", cpu).names
-    assert set(names.values()) <= set(conv.ENGINES)
+    assert set(conv.plan(LARGE, "f4", cpu).names.values()) <= set(conv.ENGINES)
     assert len(measured) == 2
     forget(monkeypatch)
     conv.plan(LARGE, "f4", cpu)  # and the file was mended
@@ -535,8 +532,7 @@ def test_what_processes_write_at_once_is_all_there(cpu, tmp_path):
     for process in processes:
         process.join()
         assert process.exitcode == 0
-    plans = json.loads(autotune_cache.path(cpu).read_text())["plans"]
-    assert len(plans) == 40
+    assert len(json.loads(autotune_cache.path(cpu).read_text())["plans"]) == 40
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 16, 64], indirect=True)
@@ -604,8 +600,7 @@ def test_where_loops_are_compiled_no_other_is_a_candidate(cpu, monkeypatch):
     half = case_of(LARGE, cpu, "f2")  # which no loop takes
     assert not compiled(half) and "implicit" in half.candidates
     monkeypatch.setattr("minicaffe.backends.cpu.available", lambda: False)
-    plain = case_of(LARGE, cpu)
-    assert others < set(plain.candidates)
+    assert others < set(case_of(LARGE, cpu).candidates)
 
 
 @pytest.mark.skipif(not loops.available(), reason="needs Numba")

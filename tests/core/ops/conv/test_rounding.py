@@ -55,8 +55,7 @@ def inputs(g, pixels):
 
 def in_order(x, weight, dy, g, block):
     """y, dx and dweight in the type of x, each a sum in order, of y and dx `block` channels at a time."""
-    pads = [(0, 0), (0, 0), *((pad, pad) for pad in g.window.pad)]
-    x = np.pad(x, pads)
+    x = np.pad(x, [(0, 0), (0, 0), *((pad, pad) for pad in g.window.pad)])
     exact = x.dtype == np.float64  # in whatever order
     y, dx, dweight = np.zeros(g.y_shape, x.dtype), np.zeros_like(x), np.zeros_like(weight)
     kernel, c, f = list(np.ndindex(*g.window.kernel)), g.c // g.group, g.f // g.group

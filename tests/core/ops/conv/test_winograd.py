@@ -90,8 +90,7 @@ def test_a_plan_takes_both_at_once_only_of_one_strategy():
     for engine in ("winograd", "batched"):
         chosen = plan(g, np.float32, device_called("cpu"), engine)
         dx, sums = np.empty(g.x_shape, np.float32), np.zeros_like(dw)
-        work = np.empty(chosen.workspace, np.float32)
-        chosen.gradients(x, dy, weight, dx, sums, None, work)
+        chosen.gradients(x, dy, weight, dx, sums, None, np.empty(chosen.workspace, np.float32))
         found.append((dx, sums))
     for ours, others in zip(*found, strict=True):
         close(device_called("cpu"), ours, others.astype(np.float64))

@@ -60,8 +60,7 @@ layers:
   - {{name: center, type: CenterLoss, bottom: [ip, label], num_output: 10{include}}}
   - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}}
 """
-    net = Net(parse(text), "TRAIN", device="cpu")
-    net.save(tmp_path / "w.npz")
+    Net(parse(text), "TRAIN", device="cpu").save(tmp_path / "w.npz")
     found = Net(parse(text), "TEST", device="cpu").load(tmp_path / "w.npz")
     assert found.unused == (["center__0"] if include else [])
     pictures = np.zeros((2, 28, 28), np.uint8)

@@ -162,8 +162,7 @@ def test_grey_pictures_and_16_bits(pairs, cuda):
     assert x.shape == (5, 1, 8, 9)
     near(hx, x, "float16")
     np.testing.assert_array_equal(hy, y)
-    types = [half.blobs[name].data.dtype.name for name in "xy"]
-    assert types == ["float16", "float32"]
+    assert [half.blobs[name].data.dtype.name for name in "xy"] == ["float16", "float32"]
 
 
 @pytest.mark.parametrize(

@@ -554,8 +554,7 @@ def test_inputs_of_whole_numbers(kind, type_, formula, text, tmp_path, monkeypat
     if kind != "bool":
         assert max(abs(one.astype(int)).max() for one in asked) > 1
     x = np.array([[0, 1, 1], [0, 0, 1]])
-    ours = result.net().forward(x=x)["y"]
-    np.testing.assert_array_equal(ours, np.maximum(formula(x), 0))
+    np.testing.assert_array_equal(result.net().forward(x=x)["y"], np.maximum(formula(x), 0))
 
 
 def test_rows_that_whole_numbers_choose(tmp_path):
@@ -683,8 +682,7 @@ def test_layers_are_called_after_their_weights_and_outputs_keep_their_names(tmp_
 @pytest.mark.parametrize("out", ["net", "net.yaml"])
 @pytest.mark.parametrize("model", [image_net, other_net])
 def test_both_kinds_of_files(model, out, tmp_path):
-    path = saved(model(), tmp_path)
-    imported(path, out)
+    imported(saved(model(), tmp_path), out)
     endings = {".npz", ".yaml"} if out == "net.yaml" else {".caffemodel", ".prototxt"}
     assert {Path(name).suffix for name in os.listdir(tmp_path)} == {*endings, ".onnx"}
 
@@ -748,8 +746,7 @@ def test_slices_with_steps(axis, start, step, tmp_path):
     for end, other in itertools.product((7, 8, 100), (1, 2)):
         second = 5 - axis if axis > 1 else 2
         rows = [start, 0], [end, 9], [axis, second], [step, other]
-        model = one("Slice", (1, 9, 9, 8), list(map(np.array, rows)))
-        imported(saved(model, tmp_path))
+        imported(saved(one("Slice", (1, 9, 9, 8), list(map(np.array, rows))), tmp_path))
 
 
 def test_a_refused_node_is_named(tmp_path):

@@ -193,8 +193,7 @@ def other_gates(made, nodes, arrays=(), inputs=(), last="z"):
     made.graph.node.extend(nodes)
     tensors = [onnx.numpy_helper.from_array(a, name) for name, a in dict(arrays).items()]
     made.graph.initializer.extend(tensors)
-    infos = [onnx.helper.make_tensor_value_info(*one) for one in inputs]
-    made.graph.input.extend(infos)
+    made.graph.input.extend([onnx.helper.make_tensor_value_info(*one) for one in inputs])
 
 
 SUM = "it/Add_2"  # of the products with x and x_static

@@ -30,8 +30,7 @@ def outputs(net, monkeypatch, scores, best):
     found = {"scores": np.array([scores], np.float32), "twice": np.array([[2 * best]], np.float32)}
     monkeypatch.setattr(check, "run", lambda data, arrays: found)
     names = {value: value.name for step in net.steps for value in step.tops}
-    told = check.outputs(b"", net, names)
-    return {value.name: apart for value, apart in told.items()}
+    return {value.name: apart for value, apart in check.outputs(b"", net, names).items()}
 
 
 def test_what_is_a_difference(net, monkeypatch):

@@ -75,8 +75,7 @@ def test_chains_compute_the_same(dtype, limit, case):
     net = built(layers, dtype)
     result = folded(net)
     compare(net, result, limit)
-    left = [layer.type for layer in result.spec.layers]
-    until = [kind for kind in left if kind in BEHIND]
+    until = [kind for kind in [layer.type for layer in result.spec.layers] if kind in BEHIND]
     if not read and "ReLU" not in until:
         assert not until
 
@@ -102,8 +101,7 @@ KEPT = {
 @pytest.mark.parametrize("why", KEPT)
 def test_what_stays(why):
     kernel = "kernel_size: 1" if why == "a blob" else "kernel_size: 3"
-    first = f"{{name: product, type: Convolution, num_output: 4, {kernel}}}"
-    net = built([first, KEPT[why]])
+    net = built([f"{{name: product, type: Convolution, num_output: 4, {kernel}}}", KEPT[why]])
     result = folded(net)
     assert not result.notes
     compare(net, result, 1e-12)

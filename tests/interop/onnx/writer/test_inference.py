@@ -103,5 +103,4 @@ def test_siamese_nets_give_both_features():
     head += "input_shape { dim: 4 }"
     text = head + text[text.index('layer {\n  name: "slice_pair"') :]
     spec, _ = inference(parse_prototxt(text, REGISTRY))
-    net = Net(spec, "TEST", device="cpu", shapes_only=True)
-    assert net.outputs == ["feat", "feat_p"]
+    assert Net(spec, "TEST", device="cpu", shapes_only=True).outputs == ["feat", "feat_p"]

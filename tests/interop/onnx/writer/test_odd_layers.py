@@ -133,8 +133,7 @@ def test_regions_are_rounded_as_fast_r_cnn_rounds(tmp_path):
 
 
 def test_entries_are_chosen(tmp_path):
-    inputs = {"x": (5, 2, 3), "y": (5,), "selector": (5, 1)}
-    net = net_of(inputs, "type: Filter, top: [a, b]")
+    net = net_of({"x": (5, 2, 3), "y": (5,), "selector": (5, 1)}, "type: Filter, top: [a, b]")
     to_onnx(net, tmp_path / "net.onnx")
     for selector in ([1, 0, 2, 0, -1], [0] * 5, [1] * 5):
         found = agree(tmp_path / "net.onnx", net, selector=np.reshape(selector, (5, 1)))
@@ -155,8 +154,7 @@ layers:
 
 
 def test_what_follows_a_choice_has_its_size(tmp_path):
-    net = Net(parse(CHAIN), "TEST", device="cpu")
-    to_onnx(net, tmp_path / "net.onnx")
+    to_onnx(Net(parse(CHAIN), "TEST", device="cpu"), tmp_path / "net.onnx")
     x, selector = RNG.normal(size=(6, 3)).astype("f"), np.array([1, 0, 0, 1, 1, 0], "f")
     best = onnx_runs(tmp_path / "net.onnx", x=x, selector=selector)["best"]
     assert best.ravel().tolist() == x[selector > 0].argmax(axis=1).tolist()

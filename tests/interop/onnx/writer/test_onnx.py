@@ -151,8 +151,7 @@ layers:
 
 
 def test_blobs_and_parameters_keep_their_names(tmp_path):
-    net = net_with(CHAIN)
-    lines = to_onnx(net, tmp_path / "net.onnx", dynamic=["batch", "height"])
+    lines = to_onnx(net_with(CHAIN), tmp_path / "net.onnx", dynamic=["batch", "height"])
     graph = onnx.load(tmp_path / "net.onnx").graph
     nodes = ", ".join(f"{node.op_type} {node.output[0]}" for node in graph.node)
     # conv/conv is conv before it is written over
@@ -175,8 +174,7 @@ layers:
   - {name: ip/Mul, type: Power, scale: 3, shift: 1, bottom: more/Mul, top: ip/Mul/ip}
   - {name: last, type: ReLU, bottom: x__0, top: x__0}
 """
-    net = net_with(text)
-    to_onnx(net, tmp_path / "net.onnx")
+    to_onnx(net_with(text), tmp_path / "net.onnx")
     names = [output.name for output in onnx.load(tmp_path / "net.onnx").graph.output]
     assert names == ["ip/Mul/ip", "x__0/last"]  # an input keeps its name
 
@@ -305,5 +303,4 @@ def test_a_model_needs_its_weights(tmp_path):
     net = net_with(CHAIN)
     net.save(tmp_path / "net.npz")
     to_onnx(model, path, tmp_path / "net.npz")
-    x = np.random.default_rng(1).normal(size=(2, 3, 6, 6))
-    agree(path, net, x=x)
+    agree(path, net, x=np.random.default_rng(1).normal(size=(2, 3, 6, 6)))

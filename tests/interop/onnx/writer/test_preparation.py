@@ -156,8 +156,7 @@ def test_the_file_holds_the_same(shades):
 
 
 def test_of_a_deploy_net_only_the_size_is_known(tmp_path):
-    net = Net(parse(DEPLOY), "TEST", device="cpu")
-    to_onnx(net, tmp_path / "net.onnx", dynamic=["batch"])
+    to_onnx(Net(parse(DEPLOY), "TEST", device="cpu"), tmp_path / "net.onnx", dynamic=["batch"])
     told = json.loads((tmp_path / "net.json").read_text())
     assert told["inputs"] == {"data": ["batch", 3, 6, 8]}
     assert told["outputs"] == {"prob": ["batch", 3]}

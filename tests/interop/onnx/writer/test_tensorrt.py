@@ -93,8 +93,7 @@ def test_restrictions_of_operators(words, told):
 def test_a_k_may_be_computed_if_it_is_bounded(most, fits):
     graph, _ = begun()
     graph.op("TopK", "x", graph.op("Min", graph.size("x", 0), [most]))
-    told = tensorrt.RESTRICTED["TopK"](graph, graph.nodes[-1])
-    assert (told is None) == fits
+    assert (tensorrt.RESTRICTED["TopK"](graph, graph.nodes[-1]) is None) == fits
 
 
 @pytest.mark.parametrize(

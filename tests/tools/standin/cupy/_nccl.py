@@ -57,8 +57,7 @@ class NcclCommunicator:
         if self.device != place.device:
             raise RuntimeError("NCCL_ERROR_INVALID_USAGE: another device is current")
         size = count * np.dtype(KINDS[datatype]).itemsize
-        raw = (ctypes.c_uint8 * size).from_address(address)
-        return np.frombuffer(raw, KINDS[datatype])
+        return np.frombuffer((ctypes.c_uint8 * size).from_address(address), KINDS[datatype])
 
     def _queue(self, action, stream):
         from .cuda import get_current_stream, stream_at
