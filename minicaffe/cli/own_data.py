@@ -87,13 +87,12 @@ def of_own_data(args: CommandOptions, communicator: Communicator) -> NetSpec:
     """The model that `train --data` trains; prints what was decided; the run's folder has the data's name."""
     args.begin()
     model = adapted(args, device_of(args.device, communicator))
-    changed = textwrap.indent(model.changed, "  ").split("\n")
     rows = list(model.lines)
     if sys.stderr.isatty():  # in several lines each, if it has fewer columns
         width = max(shutil.get_terminal_size().columns, 40)
         wrap = textwrap.TextWrapper(width, subsequent_indent="  ", break_on_hyphens=False).wrap
         rows = [row for line in rows for row in wrap(line)]
-    for row in (*rows, "what is new in the model, the rest is as it was:", "", *changed):
+    for row in rows:
         args.tell(row)
     spec = args.state_of(model.spec(*args.settings))
     args.run = args.run or free(model.source)

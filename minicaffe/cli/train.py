@@ -315,6 +315,8 @@ def train(args: Train, communicator: Communicator) -> int:
             hearers.append(events)
             begun.at_end.append(events.close)
         shown.line(f"run: {printable(folder)}")
+        if args.data is not None:
+            shown.line(f"model: {printable(folder / run_folder.MODEL)}")
         if communicator.size > 1:
             shown.line(ranks.told(solver))
         shown.begin(solver)

@@ -73,8 +73,7 @@ IGNORED = 255  # the label of pixels that belong to no class
 # What `convert-images --boxes` writes, in one folder, beside the names of the classes
 DATABASES = {"TRAIN": "train_lmdb", "TEST": "test_lmdb"}
 LABEL_MAP = "labelmap.prototxt"
-ERROR = "label_error"  # the output by which the tests of a net for several labels are judged,
-ERROR_OF = ("Flatten", "Threshold", "Eltwise", "AbsVal", "Reduction")  # and its layers
+ERROR = "label_error"  # the output by which the tests of a net for several labels are judged
 BLANK = {"name": "data", "type": "Input", "shape": {"dim": 1}}  # where there must be a layer
 
 
@@ -86,7 +85,6 @@ class Adapted:
     source: str
     text: str
     lines: tuple[str, ...]
-    changed: str  # the part of the text that the model did not have so
     arrays: ArraySet | None = None  # what it was adapted to, if that is no file
 
     def spec(self, *settings: str) -> NetSpec:
@@ -187,7 +185,7 @@ def adapt(
             raise DataError(f"{weights}: no such file of weights")
         body = replace(body, transform=_transform_of(weights) or body.transform)
     known = own and _answers_alike(base, body, data_set)
-    heads, new, outputs = _with_outputs(body, data_set, weights is not None and not known)
+    heads, outputs = _with_outputs(body, data_set, weights is not None and not known)
     head, seen = _data_layers(data_set, body, size, weights is not None)
     name = base.path.stem if base.path is not None else base.name or "model"
     name = re.sub(r"_(best|iter_\d+)$", "", name)  # of a snapshot
@@ -220,9 +218,7 @@ def adapt(
         f"training: {passes:.4g} epochs of {per_epoch} iterations, batches of {batch} ({why});"
         f" {spec.solver.type}, rate {spec.solver.base_lr:g}, falling to 0 (cosine)"
     )
-    changed = [layer for layer in spec.layers if layer.name in new or reads_data(layer)]
-    shown = text(replace(spec, layers=tuple(changed)), ".")
-    return Adapted(name, data, text(spec, "."), tuple(lines), shown, arrays)
+    return Adapted(name, data, text(spec, "."), tuple(lines), arrays)
 
 
 def _transform_of(weights: str) -> Transform | None:
@@ -458,12 +454,11 @@ def _image(layer: LayerSpec) -> tuple[int, int, int] | None:
 
 def _with_outputs(
     body: Body, data_set: DataSet, begin_anew: bool
-) -> tuple[list[LayerSpec], set[str], list[str]]:
-    """The layers with as many outputs as there are classes, the names of those changed, and lines of it."""
+) -> tuple[list[LayerSpec], list[str]]:
+    """The layers with as many outputs as there are classes, and lines of it."""
     if data_set.kind == "boxes":
         return _with_box_classes(body.layers, data_set, begin_anew)
-    layers, new = _ends(body.layers, body.label), set[str]()
-    lines = []
+    layers, lines = _ends(body.layers, body.label), []
     losses = [i for i, layer in enumerate(layers) if is_scored(layer)]
     places = sorted({place for loss in losses for place in _scoring(layers, loss, 0)})
     if data_set.kind != "masks" and any(layers[i].type == "Deconvolution" for i in places):
@@ -473,7 +468,6 @@ def _with_outputs(
     for i in places:
         layers[i], line = _outputs(layers[i], data_set.outputs, begin_anew)
         lines.append(line)
-        new.add(layers[i].name)
     several = data_set.kind == "labels"
     most = 0 if several else data_set.outputs
     layers = [one for one in layers if one.type != "Accuracy" or one.options.get("top_k", 1) < most]
@@ -491,9 +485,7 @@ def _with_outputs(
         lines.append(
             f"several labels a picture: a score each, by a sigmoid; {ERROR} is the share that is wrong"
         )
-    scoring = "Accuracy", "SigmoidCrossEntropyLoss", *(ERROR_OF if several else ())
-    new |= {layer.name for layer in layers if is_scored(layer) or layer.type in scoring}
-    return layers, new, lines
+    return layers, lines
 
 
 def _outputs(layer: LayerSpec, outputs: int, begin_anew: bool) -> tuple[LayerSpec, str]:
@@ -520,9 +512,9 @@ def _outputs(layer: LayerSpec, outputs: int, begin_anew: bool) -> tuple[LayerSpe
 
 def _with_box_classes(
     layers: list[LayerSpec], data_set: DataSet, begin_anew: bool
-) -> tuple[list[LayerSpec], set[str], list[str]]:
+) -> tuple[list[LayerSpec], list[str]]:
     """A detector's layers for as many classes as there are, the background among them."""
-    layers, new, lines = list(layers), set[str](), []
+    layers, lines = list(layers), []
     losses = [i for i, layer in enumerate(layers) if layer.type == "MultiBoxLoss"]
     if not losses:
         raise SpecError(
@@ -533,7 +525,6 @@ def _with_box_classes(
         outputs = layers[i].options["num_output"] // before * data_set.outputs
         layers[i], line = _outputs(layers[i], outputs, begin_anew)
         lines.append(line)
-        new.add(layers[i].name)
     for i, layer in enumerate(layers):
         options = dict(layer.options)
         if options.get("num_classes") == before:
@@ -541,10 +532,8 @@ def _with_box_classes(
         shape = options.get("shape")
         if layer.type == "Reshape" and shape is not None and shape.dim[-1:] == (before,):
             options["shape"] = replace(shape, dim=(*shape.dim[:-1], data_set.outputs))
-        if options != layer.options:
-            layers[i] = replace(layer, options=options)
-            new.add(layer.name)
-    return layers, new, lines
+        layers[i] = replace(layer, options=options)
+    return layers, lines
 
 
 def _of_labels(layers: list[LayerSpec], label: str) -> list[LayerSpec]:

@@ -101,7 +101,9 @@ def test_lines_fit_the_terminal(cli, terminal, pets, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     terminal.columns = 60
     assert terminal.run(*TRAIN, "pets") == 0
-    head = terminal.getvalue().partition("\n\n")[0].splitlines()
+    decided, _, rest = terminal.getvalue().partition("\ndevice: ")
+    assert "\nrun: runs/pets\nmodel: runs/pets/model.yaml\n" in rest
+    head = decided.splitlines()
     assert head[0].startswith("data: pets: ") and head[1].startswith("  ")
     assert max(map(len, head)) <= 60
     told = cli("new", "--help").out.partition("example:")[0].splitlines()

@@ -147,9 +147,6 @@ def test_the_text_is_the_model(photos):
     Path("mine.yaml").write_text(adapted.text)
     mine = read("mine.yaml")
     assert text(mine, ".") == text(adapted.spec(), ".") and mine.solver.max_iter == 3
-    for line in adapted.changed.splitlines():
-        # bottoms are all said where the layer above is left out
-        assert line in adapted.text.splitlines() or "bottom:" in line
 
 
 @pytest.mark.parametrize(
