@@ -326,6 +326,20 @@ def mnist_folder() -> Path:
 
 
 @pytest.fixture
+def here(monkeypatch, tmp_path):
+    """The current folder, an empty one."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def fifty_digits(monkeypatch, here):
+    """Fifty of the drawn digits in place of the whole set; files go into a folder of their own."""
+    from kit import few_digits
+
+    few_digits(monkeypatch)
+
+
+@pytest.fixture
 def few_digits(monkeypatch):
     """A few of the drawn digits in place of the whole set."""
     from minicaffe.tools.data import datasets

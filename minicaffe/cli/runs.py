@@ -68,7 +68,9 @@ def row(record: RunRecord) -> tuple[str, ...]:
     known = [(score, at) for score, at in scores if isinstance(score, float)]
     best, at = EMPTY, EMPTY
     if known:
-        chosen = (max if way == "max" else min)(known)
+        saved = [line["iteration"] for line in record.of("snapshot") if line["best"]]
+        of_kept = [one for one in known if one[1] in saved[-1:]]  # which decides between equals
+        chosen = of_kept[-1] if of_kept else (max if way == "max" else min)(known)
         best, at = f"{name} {show(chosen[0])}", str(chosen[1])
     last = f"{name} {show(known[-1][0])}" if known else EMPTY
     started = str(record.about["started"])[:16].replace("T", " ")

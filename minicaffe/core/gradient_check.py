@@ -60,12 +60,9 @@ class _Check:
     ):
         self.layer, self.random = layer, np.random.default_rng(seed)
         self.device = device if isinstance(device, backend.Device) else backend.device(device)
-        layer.context = Context(
-            self.device, Numerics(dtype=np.dtype("float64")), State(phase=phase), seed
-        )
-        arrays = [
-            self.normal(b) if isinstance(b, tuple) else np.array(b, np.float64) for b in bottoms
-        ]
+        numerics = Numerics(dtype=np.dtype("float64"))
+        layer.context = Context(self.device, numerics, State(phase=phase), seed)
+        arrays = [self.normal(b) if isinstance(b, tuple) else np.array(b, float) for b in bottoms]
         self.bottoms = [self.device.asarray(array) for array in arrays]
         self.free = [i for i in range(len(arrays)) if i not in layer.traits.label_bottoms]
         layer.needs_gradient = [i in self.free for i in range(len(arrays))]
@@ -106,10 +103,8 @@ class _Check:
         return abs(slope - numbers) / max(floor, abs(slope), abs(numbers))
 
     def value(self) -> float:
-        tops = _listed(self.layer.forward(*self.bottoms))
-        return float(
-            sum(np.sum(self.device.to_host(t) * w) for t, w in zip(tops, self.weights, strict=True))
-        )
+        pairs = zip(_listed(self.layer.forward(*self.bottoms)), self.weights, strict=True)
+        return float(sum(np.sum(self.device.to_host(top) * weight) for top, weight in pairs))
 
     def gradient(self, chosen: int) -> np.ndarray:
         """What backward says of one bottom or parameter, at the point of the last forward."""

@@ -79,9 +79,8 @@ def col2im(
 
     It is how a gradient flows back through im2col; and col2im(im2col(x)) is x times the number of windows
     that see each pixel. col has the shape that im2col returns for x_shape = (n, c, *image); the result has
-    x_shape. float16 is summed in float32, integers wrap around as NumPy's do. On CUDA, `form` is the
-    kernel: `gather` (a thread a pixel, always in one order) or `scatter` (atomic additions).
-    All else as in `im2col`.
+    x_shape. float16 is summed in float32, integers wrap around as NumPy's do. On CUDA, `form` is the kernel:
+    `gather` (a thread a pixel, always in one order) or `scatter` (atomic additions). All else as in `im2col`.
 
     >>> import numpy as np
     >>> col2im(np.ones((1, 4, 4)), (1, 1, 3, 3), kernel_size=2)[0, 0]

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from kit import CPU, refusal
 
-from minicaffe.cli import COMMANDS, find_lr, ranks
+from minicaffe.cli import COMMANDS, find_lr, ranks, runs
 from minicaffe.cli.train import Train
 from minicaffe.errors import SpecError, pip_install
+from minicaffe.tools.training.folder import RunRecord
 from minicaffe.tools.visualize.chart import line_chart
 
 TRAIN = ("train", "tiny.yaml", *CPU)
@@ -125,6 +126,11 @@ def test_runs_are_listed_with_their_best_scores(cli, folder):
     first, second = sorted(lines[1:])  # both may have started in one second
     assert re.match(r"runs/a +finished +10 ", first)
     assert re.match(r"runs/b +finished +12 +accuracy 0\.\d{4} +\d+ +accuracy 0\.\d{4} ", second)
+    tests = [{"kind": "test", "iteration": i, "outputs": {"accuracy": 1.0}} for i in (2, 4, 6)]
+    saved = {"kind": "snapshot", "iteration": 4, "path": "a_best.npz", "best": True}
+    about = {"state": "finished", "started": "2026-01-01", "iteration": 6}
+    row = runs.row(RunRecord(folder, about, [*tests, saved]))  # of equal scores, what was kept
+    assert row[3:5] == ("accuracy 1.0000", "4")
 
 
 @pytest.mark.skipif(not HAS_SHTAB, reason="shtab is not installed")

@@ -174,7 +174,8 @@ class SolverSpec:
     test_initialization: Annotated[bool, "test before the first iteration"] = True
     test_compute_loss: Annotated[bool, "show the loss of a test beside its outputs"] = False
     best: Annotated[
-        Watched | None, "the test output whose best test is kept as PREFIX_best.npz"
+        Watched | None,
+        "the test output whose best test is kept as PREFIX_best.npz; of equal ones that of the lower loss",
     ] = None
     early_stopping: Annotated[
         int | None, "tests in a row without a new best that end training", AtLeast(1)

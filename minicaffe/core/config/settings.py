@@ -12,9 +12,7 @@ from minicaffe.core.config.types import Key, keys_of, values
 from minicaffe.errors import SpecError, did_you_mean
 
 WORD = re.compile(r"<([A-Za-z_]\w*)>", re.ASCII)
-LAYERS = Key(
-    "layers", tuple[Node, ...], dataclasses.MISSING, "the layers that the block stands for"
-)
+LAYERS = Key("layers", tuple[Node, ...], dataclasses.MISSING, "the layers that it stands for")
 DEFAULTS = Key("defaults", Node, None, "arguments that a use need not give")
 
 

@@ -163,10 +163,9 @@ class LSTM(Recurrent):
 
     Without expose_hidden a forward pass starts from the last states of the pass before. The first pass, and
     the first after a reshape or the layer's `reset()`, starts from zeros; a snapshot does not hold states, as
-    in Caffe. Gradients stay within a pass: as in Caffe the first states have no gradient, and gradients of the
-    last exposed states are dropped.
-    Source: Caffe's LSTM; J. Donahue et al., Long-term Recurrent Convolutional Networks, 2015; S. Hochreiter,
-    J. Schmidhuber, Long Short-Term Memory, 1997.
+    in Caffe. Gradients stay within a pass: as in Caffe the first states have no gradient, and gradients of
+    the last exposed states are dropped. Source: Caffe's LSTM; J. Donahue et al., Long-term Recurrent
+    Convolutional Networks, 2015; S. Hochreiter, J. Schmidhuber, Long Short-Term Memory, 1997.
 
     Example: (5, 2, 3), (5, 2) -> {type: LSTM, num_output: 4} -> (5, 2, 4)
     """

@@ -66,9 +66,8 @@ def col2im(
     """The adjoint of im2col: each image entry is the sum of the column entries read from it.
 
     col is of `column_shape`; out is (n, c, *image) and is overwritten. With `places`, col holds the first
-    outputs along each axis only; with `add`, out is added to. On CUDA, `form` says which
-    kernel: a gather, whose sums are always in one order, or a scatter with atomic additions.
-    Source: Caffe's col2im_cpu.
+    outputs along each axis only; with `add`, out is added to. On CUDA, `form` says which kernel: a gather,
+    whose sums are always in one order, or a scatter with atomic additions. Source: Caffe's col2im_cpu.
 
     >>> col2im(np.ones((1, 4, 4)), Window((2, 2)), np.empty((1, 1, 3, 3)))[0, 0]
     array([[1., 2., 1.],

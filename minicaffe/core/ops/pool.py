@@ -52,8 +52,11 @@ def max_pool(
     """
     if not keep:
         for here in _blocks(out, len(out)):
-            _maxima(x[here], window, out[here])
-            _empty(x.shape[2:], window, out[here])
+            y = out[here]
+            np.copyto(y, -np.inf)
+            for _, (oy, ox), (iy, ix) in window.elements(x.shape[2:], y.shape[2:]):
+                np.fmax(y[:, :, oy, ox], x[here, :, iy, ix], out=y[:, :, oy, ox])
+            _empty(x.shape[2:], window, y)
         return
     count, each = math.prod(window.kernel), max(1, math.prod(out.shape[1:]))
     if work is None:
@@ -264,13 +267,6 @@ def _blocks(pooled: Any, most: int) -> Iterator[slice]:
     return (slice(start, start + many) for start in range(0, len(pooled), many))
 
 
-def _maxima(x: Any, window: Window, out: Any) -> None:
-    np.copyto(out, -np.inf)
-    for _, (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
-        here = out[:, :, oy, ox]
-        np.fmax(here, x[:, :, iy, ix], out=here)
-
-
 def _with_winners(x: Any, window: Window, out: Any, better: Any, seen: Any, number: Any) -> None:
     """The maxima, and of each one more than the number of the element that won it.
 
@@ -307,12 +303,11 @@ def roi_pool(
 ) -> Any:
     """out[r, k, p, q] = the largest entry of channel k in bin (p, q) of region r, `which` its place y w + x.
 
-    x (n, c, h, w); rois (r, 5): image, x0, y0, x1, y1, in pixels times 1 / scale, rounded half away from 0, at
-    least one pixel. Bin p of `length` rows reaches from floor(p length / oh) to ceil((p + 1) length / oh), cut
-    to the image; an empty one is 0, with place -1. `better` (c,) is boolean scratch. Raises DataError for an
-    image that is not there; on CUDA, which is not waited for, its region is NaN. A replay sets `refused`, one
-    int32, to 1 instead of raising.
-    Source: ROIPoolingLayer of R. Girshick's fast-rcnn.
+    x (n, c, h, w); rois (r, 5): image, x0, y0, x1, y1, in pixels times 1 / scale, rounded half away from 0,
+    at least one pixel. Bin p of `length` rows reaches from floor(p length / oh) to ceil((p + 1) length / oh),
+    cut to the image; an empty one is 0, with place -1. `better` (c,) is boolean scratch. Raises DataError for
+    an image that is not there; on CUDA, which is not waited for, its region is NaN. A replay sets `refused`,
+    one int32, to 1 instead of raising. Source: ROIPoolingLayer of R. Girshick's fast-rcnn.
 
     >>> x, rois = np.arange(16.0).reshape(1, 1, 4, 4), np.array([[0.0, 0, 2, 6, 6]])
     >>> y, which = np.empty((1, 1, 2, 2)), np.empty((1, 1, 2, 2), np.int32)

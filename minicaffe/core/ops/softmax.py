@@ -127,8 +127,7 @@ class Mean:
 def softmax(x: Any, out: Any, reduced: Any) -> Any:
     """p[n, c, s] = exp(x - max) / sum exp(x - max), over c; `reduced` (n, 1, s) is scratch.
 
-    Of x of 16 bits it is computed in the type of `out` and `reduced`.
-    Source: Caffe's SoftmaxLayer.
+    Of x of 16 bits it is computed in the type of `out` and `reduced`. Source: Caffe's SoftmaxLayer.
 
     >>> x = np.array([[0.0, np.log(3.0)]]).reshape(1, 2, 1)
     >>> softmax(x, np.empty_like(x), np.empty((1, 1, 1))).ravel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,10 @@ from minicaffe.core.net import Net, sources
 from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.errors import ShapeError, SpecError, did_you_mean
 
+Losses = Sequence[tuple[str, float]]  # outputs of a test, and their weights in its loss
+UNTESTED = 0, -1, -1, 0, 0  # the numbers of a Trend before any test
+ROUNDING = 2e-7  # between equal means of float32, if those of batches are not
+
 
 def test_nets(
     model: NetSpec, solver: SolverSpec, keep: Sequence[str] | None, **settings: Any
@@ -29,10 +33,9 @@ def test_nets(
     """
     nets, replay = [], settings.pop("replay", True)
     for i in range(len(solver.tests(len(model.test_nets)))):
-        own = i < len(model.test_nets)
         state = solver.test_state[i] if solver.test_state else None
         more: dict[str, Any] = {"level": state.level, "stages": state.stage} if state else {}
-        spec = model.test_nets[i] if own else model
+        spec = model.test_nets[i] if i < len(model.test_nets) else model
         names = {name for layer in spec.layers for name in layer.tops}
         settings["keep"] = None if keep is None else [name for name in keep if name in names]
         nets.append(Net(spec, "TEST", **settings, **more))
@@ -214,8 +217,12 @@ def _check_shapes(name: str, one: Any, other: Any) -> None:
         )
 
 
+@dataclass
 class Trend:
     """The tests of one output, compared with the best of them.
+
+    Of equal ones the best is that of the lower loss, the sum of `losses`, and of equal losses the last, which
+    is no improvement that `waited` counts from; without losses the first.
 
     >>> trend = Trend("loss", "min", min_delta=0.1)
     >>> [trend.judge(i, {"loss": loss}) for i, loss in enumerate([2.0, 1.95, 1.5, math.nan])]
@@ -224,16 +231,16 @@ class Trend:
     (1.5, 2, 1)
     """
 
-    NOTHING = np.array([0.0, -1, -1, 0, 0])  # its numbers before any test
-
-    def __init__(self, output: str, mode: str, min_delta: float = 0.0):
-        self.output, self.mode, self.min_delta = output, mode, min_delta
-        self.value: float  # of the best test, which was at iteration `at`; -1: none yet
-        self.at: int
-        self.tested: int  # the iteration of the last test
-        self.waited: int  # tests since the best, or since the rate last fell
-        self.fallen: int  # how often it fell
-        self.restore(self.NOTHING)
+    output: str
+    mode: str
+    min_delta: float = 0.0
+    losses: Losses = ()
+    value: float = 0.0  # of the best test, which was at iteration `at`; -1: none yet
+    at: int = -1
+    tested: int = -1  # the iteration of the last test
+    waited: int = 0  # tests since the best, or since the rate last fell
+    fallen: int = 0  # how often it fell
+    loss: float = math.inf  # of the best test
 
     @property
     def key(self) -> str:
@@ -246,11 +253,15 @@ class Trend:
         if iteration <= self.tested:
             return False
         ahead = score - self.value if self.mode == "max" else self.value - score
-        better = math.isfinite(score) and (self.at < 0 or ahead > self.min_delta)
-        if better:
-            self.value, self.at = score, iteration
+        loss = sum(float(np.sum(scores[name])) * weight for name, weight in self.losses)
+        close = math.isclose(score, self.value, rel_tol=ROUNDING)
+        equal = self.at >= 0 and close and bool(self.losses)
+        better = math.isfinite(score) and not equal and (self.at < 0 or ahead > self.min_delta)
+        best = better or (equal and loss <= self.loss)
+        if best:
+            self.value, self.at, self.loss = score, iteration, loss
         self.tested, self.waited = iteration, 0 if better else self.waited + 1
-        return better
+        return best
 
     def __str__(self) -> str:
         best = f"than {self.value:.6g} (iteration {self.at})" if self.at >= 0 else "seen"
@@ -258,13 +269,12 @@ class Trend:
 
     def state(self) -> np.ndarray:
         """Its numbers, for a snapshot."""
-        numbers = self.value, self.at, self.tested, self.waited, self.fallen
-        return np.array(numbers, np.float64)
+        return np.array(astuple(self)[4:], np.float64)
 
-    def restore(self, state: np.ndarray) -> None:
-        """Restore the numbers of a snapshot."""
-        self.value = float(state[0])
-        self.at, self.tested, self.waited, self.fallen = (int(number) for number in state[1:])
+    def restore(self, state: Any) -> None:
+        """Restore the numbers of a snapshot; older ones have no loss."""
+        self.value, *counts, self.loss = map(float, [*state, math.inf][:6])
+        self.at, self.tested, self.waited, self.fallen = map(int, counts)
 
 
 class Judge:
@@ -298,9 +308,9 @@ class Judge:
                     rate = learning_rate(spec, iteration, plateau.fallen)
                     report(f"iteration {iteration}: lr falls to {rate:.6g}: {reason}")
         if best is not None:
-            before = best.value, best.at
+            before = best.value, best.at, best.loss
             if best.judge(iteration, scores) and not keep():
-                best.value, best.at = before  # the next test better than the file is tried
+                best.value, best.at, best.loss = before  # the next better than the file is tried
         patience = spec.early_stopping
         return best if best is not None and patience and best.waited >= patience else None
 
@@ -329,10 +339,19 @@ def trends(model: NetSpec, spec: SolverSpec, nets: Sequence[Net]) -> dict[str, T
                 node = node.value["output"]
             place = f"{node.mark}: " if node is not None else ""
             try:
-                by_key[key] = Trend(watched.output, _mode(types, watched), watched.min_delta)
+                mode = _mode(types, watched)
+                losses = _losses(nets, watched.output) if key == "best" else ()
+                by_key[key] = Trend(watched.output, mode, watched.min_delta, losses)
             except SpecError as error:
                 raise SpecError(f"{place}solver: {said}: {error}") from None
     return by_key
+
+
+def _losses(nets: Sequence[Net], output: str) -> Losses:
+    """Returns the losses of the test net that an output is of."""
+    lead = output[: output.index("/") + 1] if len(nets) > 1 else ""
+    values = nets[int(lead[:-1] or 0)].graph.outputs.values()
+    return [(f"{lead}{value.name}", value.loss_weight) for value in values if value.loss_weight]
 
 
 def _types(spec: SolverSpec, nets: Sequence[Net]) -> dict[str, str]:
@@ -340,10 +359,9 @@ def _types(spec: SolverSpec, nets: Sequence[Net]) -> dict[str, str]:
     types: dict[str, str] = {}
     for i, net in enumerate(nets):
         lead = f"{i}/" if len(nets) > 1 else ""
-        writers = {value.name: step for step in net.graph.steps for value in step.tops}
-        losses = {value.name for value in net.graph.losses if value.loss_weight > 0}
-        for name in net.outputs:
-            types[f"{lead}{name}"] = "Loss" if name in losses else writers[name].spec.type
+        for name, value in net.graph.outputs.items():
+            kind = "Loss" if value.loss_weight > 0 else type(value.producer).__name__
+            types[f"{lead}{name}"] = kind
         if spec.test_compute_loss:
             types[f"{lead}total loss"] = "Loss"
     return types

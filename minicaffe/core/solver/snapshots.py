@@ -24,7 +24,7 @@ from minicaffe.core.net.weights import check as check_weights
 from minicaffe.core.plugins import STATES, format_of, hooks
 from minicaffe.core.solver.changes import WANTED, changes, lines
 from minicaffe.core.solver.learning_rate import falls
-from minicaffe.core.solver.scores import Trend
+from minicaffe.core.solver.scores import UNTESTED
 from minicaffe.errors import CheckpointError, DataError, raised_as
 from minicaffe.storage import checkpoint, hdf5
 from minicaffe.storage.checkpoint import Reader, check_finite
@@ -167,9 +167,8 @@ def _watched(file: str | Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np
     names = [name for name in arrays if name.removeprefix("@").startswith(WATCHED)]
     for name in names:
         array = arrays[name]
-        counts = array[1:] if array.shape == (5,) else None
-        whole = counts is not None and np.all((counts >= -1) & (counts < 2**62))
-        if not whole or not np.isfinite(array[0]):
+        whole = array.shape in ((5,), (6,)) and not np.isnan(array).any()
+        if not whole or np.isinf(array[0]) or np.any((array[1:5] < -1) | (array[1:5] >= 2**62)):
             raise CheckpointError(f"{file}: entry {name!r} holds no test's numbers")
     return {name.removeprefix("@"): arrays[name] for name in names}
 
@@ -336,7 +335,7 @@ class Saving:
         for name, values in state.training.items():
             solver.net.named_params[name].load(values)
         for name, trend in trends.items():
-            trend.restore(state.watched.get(f"{name}/{trend.key}", Trend.NOTHING))
+            trend.restore(state.watched.get(f"{name}/{trend.key}", UNTESTED))
         exists = solver.communicator.bcast_obj(best_path(self.prefix).exists())
         if "best" in trends and not exists:
             trends["best"].at = -1

@@ -40,8 +40,7 @@ GLYPHS = [line.split(";") for line in _LINES.strip().split("\n")]
 def _path(glyph: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Control points (k, 2), the basis (p, k) that samples their curve, and pen (p - 1,).
 
-    The curve is a Catmull-Rom spline between corners; pen is 1 where a segment inks, 0 between
-    strokes.
+    The curve is a Catmull-Rom spline between corners; pen is 1 where a segment inks, 0 between strokes.
 
     >>> control, basis, pen = _path("0,0 0,4 / 9,9 9,9")
     >>> (basis @ control).tolist(), pen.tolist()

@@ -356,8 +356,7 @@ class Ranks(OneRank):
     one order on all ranks. Where the communicator overlaps nothing, or gradients come `late`, behind the
     backward pass, they are summed there. `finish` waits for all, and sums the loss, as `agree` does where the
     update is shared; of what forward passes change for good, such as BatchNorm's sums, it makes the mean,
-    weighted by the samples of each rank.
-    Gradients are summed in another `dtype`, if one is given.
+    weighted by the samples of each rank. Gradients are summed in another `dtype`, if one is given.
     """
 
     several = True

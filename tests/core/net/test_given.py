@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from kit import few_digits, model_of, registered
+from kit import model_of, registered
 
 from minicaffe import Layer, Net, ShapeError, SpecError, parse
 from minicaffe.core.layers.fillers import XAVIER
@@ -25,12 +25,7 @@ layers:
   - {name: side, type: InnerProduct, bottom: x, num_output: 3}
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
 """
-
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch):
-    """The drawn digits, but few."""
-    few_digits(monkeypatch)
+pytestmark = pytest.mark.usefixtures("fifty_digits")
 
 
 def pictures(n: int) -> np.ndarray:

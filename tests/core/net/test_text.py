@@ -29,11 +29,7 @@ layers:
   - {name: loss, type: SoftmaxWithLoss, bottom: [scale, label]}
 solver: {base_lr: 0.1, max_iter: 3, display: 0, snapshot: 0}
 """
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def trained(**settings) -> Solver:

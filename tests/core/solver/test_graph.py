@@ -10,7 +10,7 @@ from core.layers.test_every_layer import Stretched
 from core.solver.test_every_layer import TYPES, trained
 from core.solver.twins import Quiet, Twins, calls, graphs, twins
 from gpu import HAS_GPU
-from kit import few_digits, model_of, registered
+from kit import model_of, registered
 
 from minicaffe import Layer, Solver, Traits, parse
 from minicaffe.backends.cuda import cublas, fusion
@@ -37,11 +37,7 @@ class Heard(Quiet):
         self.events.append(text)
 
 
-@pytest.fixture(autouse=True)
-def few(monkeypatch, tmp_path):
-    """The drawn digits, but few; files go into a folder of their own."""
-    few_digits(monkeypatch)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("fifty_digits")
 
 
 def steps(request, few, many):

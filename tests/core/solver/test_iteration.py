@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from core.layers.test_every_layer import Stretched
 from core.solver.twins import SMALL, Quiet, Twins, calls, segments, twins
-from kit import few_digits, registered
+from kit import registered
 
 from minicaffe import Solver, parse
 from minicaffe.backends.cpu import threads
@@ -14,14 +14,7 @@ from minicaffe.core.layers import REGISTRY
 from minicaffe.core.solver.update_rules import KINDS
 
 LENET = Path(__file__).resolve().parents[3] / "models" / "lenet.yaml"
-pytestmark = pytest.mark.usefixtures("form")
-
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch, tmp_path):
-    """The drawn digits, but few; files go into a folder of their own."""
-    few_digits(monkeypatch)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("form", "fifty_digits")
 
 
 def lenet(batch_size, **settings):

@@ -25,11 +25,7 @@ solver:
 """
 PLATEAU = ", lr_policy: plateau, gamma: 0.5, patience: 2, min_lr: 0.02, plateau: loss"
 ALL = f"{PLATEAU}, best: accuracy, early_stopping: 4, ema_decay: 0.8, warmup_iter: 3, snapshot: 4"
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def made(more="", scores=None, **options):
@@ -75,7 +71,7 @@ def test_the_best_test_is_kept_and_the_rate_falls():
     assert rates == pytest.approx([0.1] * 6 + [0.05] * 4 + [0.025] * 2)
     told = [line for line in solver.report.lines if "lr falls" in line or "best" in line]
     assert told == [
-        *["best snapshot: small_best.npz"] * 2,
+        *["best snapshot: small_best.npz"] * 3,  # the third of a loss as low as the second's
         "iteration 6: lr falls to 0.05: no better loss than 0.9 (iteration 2) in 2 tests",
         "best snapshot: small_best.npz",
         "iteration 10: lr falls to 0.025: no better loss than 0.9 (iteration 2) in 2 tests",
@@ -83,6 +79,23 @@ def test_the_best_test_is_kept_and_the_rate_falls():
     with np.load("small_best.npz") as best:
         assert best["@iteration"] == 6
     assert solver.ended is None
+
+
+def test_of_equal_scores_the_lower_loss_is_kept_of_equal_losses_the_last():
+    almost = 1 - 1e-8  # as means of float32 may differ
+    scores = {"accuracy": [0.5, 1, almost, 1, 1, almost, 1]}
+    scores["loss"] = [3.0, 0.4, 0.5, 0.2, 0.2, 0.3, 0.4]
+    solver = made(", best: accuracy", scores)
+    solver.solve()
+    saved = arrays("small_best.npz")
+    assert saved["@iteration"] == 8 and saved["@best/max/accuracy"][[1, 5]].tolist() == [8, 0.2]
+    saved["@best/max/accuracy"] = saved["@best/max/accuracy"][:5]  # as it was before
+    np.savez("small_old.npz", **saved)
+    solver.restore("small_old.npz")
+    assert solver.judge.trends["best"].loss == np.inf
+    ended = made(", best: accuracy, early_stopping: 3", scores)
+    ended.solve()  # a lower loss is no reason to go on
+    assert ended.iteration == 8
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 from core.solver.twins import twins
-from kit import few_digits
 
 from minicaffe.backends.cpu.command import Calls
 from minicaffe.backends.replay.replay import Call, Segment
 from minicaffe.backends.replay.training import Passes
 
-pytestmark = pytest.mark.usefixtures("form")
-
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch):
-    """The drawn digits, but few."""
-    few_digits(monkeypatch)
+pytestmark = pytest.mark.usefixtures("form", "fifty_digits")
 
 
 def of_rows(what, change):

@@ -23,11 +23,7 @@ solver:
    gamma: 0.5, stepvalue: [2, 5]{more}}}
 """
 FORMS = {"NPZ": ".npz", "BINARYPROTO": ".solverstate", "HDF5": ".solverstate.h5"}
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def made(kind="SGD", form="BINARYPROTO"):

@@ -10,7 +10,7 @@ import tempfile
 import numpy as np
 import pytest
 from core.solver.twins import differences, numbers
-from kit import Heard, arrays, few_digits, full_disk, model_of, refusal
+from kit import Heard, arrays, full_disk, model_of, refusal
 
 from minicaffe import CheckpointError, DataError, Net, Solver, parse
 from minicaffe.core.config.declare import SolverSpec
@@ -29,13 +29,7 @@ layers:
   - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}}
 solver: {{base_lr: 0.05, momentum: 0.9, weight_decay: 0.001, max_iter: 12, test_iter: 2, test_interval: 4, display: 5{more}}}
 """
-
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch, tmp_path):
-    """The drawn digits, but few."""
-    few_digits(monkeypatch)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("fifty_digits")
 
 
 def solver(more="", **options):

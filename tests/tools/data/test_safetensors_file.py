@@ -33,11 +33,7 @@ ARRAYS = {
     "flags": np.array([True, False]),
     "ä\\b": np.arange(3, dtype=np.uint8),
 }
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_what_is_written_the_package_reads_and_we_do():

@@ -98,11 +98,10 @@ class MarginInnerProduct(Whole):
     prototxt) says m. lambda = max(lambda_min, base (1 + gamma i)^-power), i = iteration + the passes so far.
     Bottoms: x, seen as (m, k) of the axes before and from `axis`, and m labels. Tops: y (m, num_output) and,
     if there is a second, lambda (1,). Parameter: weight (num_output, k), float32 in a net of 16 bits, whose
-    rows w TRAIN scales to length 1 in their place. Gradients are the authors': the weight's is dy' x; in
-    that of x, what psi adds for a sample is w and x / |x| with coefficients of length 1.
-    Raises DataError for a label that is no class; on CUDA, without waiting, such a sample has no margin.
-    Source: MarginInnerProduct of W. Liu's SphereFace; W. Liu et al., SphereFace: Deep Hypersphere Embedding
-    for Face Recognition, 2017.
+    rows w TRAIN scales to length 1 in their place. Gradients are the authors': the weight's is dy' x; in that
+    of x, what psi adds for a sample is w and x / |x| with coefficients of length 1. Raises DataError for a
+    label that is no class; on CUDA, without waiting, such a sample has no margin. Source: MarginInnerProduct
+    of W. Liu's SphereFace; W. Liu et al., SphereFace: Deep Hypersphere Embedding for Face Recognition, 2017.
 
     Example: (4, 3), (4,) -> {type: MarginInnerProduct, num_output: 10, margin_type: QUADRUPLE} -> (4, 10)
     """

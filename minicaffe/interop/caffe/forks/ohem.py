@@ -152,12 +152,11 @@ class SoftmaxWithLossOHEM(SoftmaxWithLoss):
 class BoxAnnotatorOHEM(Whole):
     """Of each image's regions the roi_per_img of the largest losses keep their labels and weights.
 
-    Bottoms: regions (r, 5), whose first number is the image; losses (r,); labels (r,); weights (r, k).
-    Tops: labels (r, 1, 1, 1), ignore_label for the others; weights (r, k, 1, 1), 0 for the others. Behind
-    their first axes all may have h x w places, (r, 5, h, w). Of equal losses the first counts as larger. It
-    runs on the host, waits for the device, and has no gradient.
-    Source: BoxAnnotatorOHEM of R-FCN's Caffe; A. Shrivastava et al., Training Region-based Object
-    Detectors with Online Hard Example Mining, 2016.
+    Bottoms: regions (r, 5), whose first number is the image; losses (r,); labels (r,); weights (r, k). Tops:
+    labels (r, 1, 1, 1), ignore_label for the others; weights (r, k, 1, 1), 0 for the others. Behind their
+    first axes all may have h x w places, (r, 5, h, w). Of equal losses the first counts as larger. It runs on
+    the host, waits for the device, and has no gradient. Source: BoxAnnotatorOHEM of R-FCN's Caffe; A.
+    Shrivastava et al., Training Region-based Object Detectors with Online Hard Example Mining, 2016.
 
     Example: (4, 5), (4,), (4,), (4, 8) ->
     {type: BoxAnnotatorOHEM, roi_per_img: 2} -> (4, 1, 1, 1), (4, 8, 1, 1)

@@ -27,9 +27,8 @@ class DilatedPooling(Windowed, Whole):
     (n, c, h, w) -> (n, c, oh, ow), oh = ceil((h + 2 pad - dilation (kernel - 1) - 1) / stride) + 1. As in
     Pooling a last window that starts outside the image is dropped if there is a pad; padding is never the
     maximum, in a mean its zeros count, and a window without a pixel is 0. Prototxt has it as a Pooling with
-    `dilation` in pooling_param.
-    Source: F. Tschopp's Caffe; F. Tschopp, Efficient CNNs for Pixelwise Classification on Heterogeneous
-    Hardware Systems, 2015.
+    `dilation` in pooling_param. Source: F. Tschopp's Caffe; F. Tschopp, Efficient CNNs for Pixelwise
+    Classification on Heterogeneous Hardware Systems, 2015.
 
     Example: (2, 3, 7, 7) -> {type: DilatedPooling, kernel_size: 2, dilation: 2} -> (2, 3, 5, 5)
     """

@@ -33,16 +33,15 @@ class Data(Fed):
     -> (batch_size, c, h, w), the images, and, if there is a second top, (batch_size,), their labels, or
     (batch_size, labels), 0 and 1, of a table whose pictures have several labels.
 
-    The k-th batch holds the entries k batch_size, ... of the data set repeated without end, each
-    repetition shuffled by (seed, epoch), or in its own order without shuffle. The crop and the other random
-    changes of an entry are a function of (seed, epoch, entry). `source` is the name
-    of a data set, or the path of a folder or file of any supported kind (docs/data.md): TRAIN reads the
-    training images, TEST the test images. If a set has no test images, is not an LMDB and is read by both
-    phases of a model with a solver, TRAIN leaves out a fifth of each class, which TEST reads (`split`).
-    Small sets are kept in memory; of others `workers` read `prefetch` batches ahead. Encoded pictures
-    need Pillow, and have the channels blue, green, red. Pictures may differ in size if they are cropped, or
-    scaled to new_height x new_width. Raises DataError for a data set that is missing or damaged.
-    Source: Caffe's Data and DataTransformer.
+    The k-th batch holds the entries k batch_size, ... of the data set repeated without end, each repetition
+    shuffled by (seed, epoch), or in its own order without shuffle. The crop and the other random changes of
+    an entry are a function of (seed, epoch, entry). `source` is the name of a data set, or the path of a
+    folder or file of any supported kind (docs/data.md): TRAIN reads the training images, TEST the test
+    images. If a set has no test images, is not an LMDB and is read by both phases of a model with a solver,
+    TRAIN leaves out a fifth of each class, which TEST reads (`split`). Small sets are kept in memory; of
+    others `workers` read `prefetch` batches ahead. Encoded pictures need Pillow, and have the channels blue,
+    green, red. Pictures may differ in size if they are cropped, or scaled to new_height x new_width. Raises
+    DataError for a data set that is missing or damaged. Source: Caffe's Data and DataTransformer.
 
     Example: -> {type: Data, source: digits, batch_size: 4} -> (4, 1, 28, 28)
     """
@@ -200,12 +199,11 @@ class ImageData(Fed):
     -> (batch_size, c, h, w), the images, and, if there is a second top, (batch_size,), their labels.
 
     `source` names a text file with a path and a label in each line. `root_folder` is put before the path,
-    which is relative to the current folder or the list's. The pictures are scaled to
-    new_height x new_width, or have one size; channels are blue, green, red. The k-th batch holds the
-    entries k batch_size, ... of the list repeated without end, each repetition shuffled by (seed, epoch) with
-    `shuffle`. As in Data, pictures are prepared by (seed, epoch, entry), ahead of time by `workers`. Needs
-    Pillow; raises DataError for a file that is missing, damaged or of another size.
-    Source: Caffe's ImageData and DataTransformer.
+    which is relative to the current folder or the list's. The pictures are scaled to new_height x new_width,
+    or have one size; channels are blue, green, red. The k-th batch holds the entries k batch_size, ... of the
+    list repeated without end, each repetition shuffled by (seed, epoch) with `shuffle`. As in Data, pictures
+    are prepared by (seed, epoch, entry), ahead of time by `workers`. Needs Pillow; raises DataError for a
+    file that is missing, damaged or of another size. Source: Caffe's ImageData and DataTransformer.
 
     Example: -> {type: ImageData, source: images.txt, batch_size: 2, new_height: 9, new_width: 8} ->
     (2, 3, 9, 8), (2,)
