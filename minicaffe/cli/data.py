@@ -1,8 +1,6 @@
 """Commands on data sets: data, mean and convert-images; how a data set is named, split, scaled and greyed."""
 
-import argparse
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from tqdm import tqdm
 
-from minicaffe.cli.parser import Arg, CommandOptions
+from minicaffe.cli.parser import Arg, CommandOptions, Size, size_of
 from minicaffe.core.config.tree import load
 from minicaffe.errors import DataError, needed, note, pip_install, say
 from minicaffe.interop.caffe.convert_weights import write_blob
@@ -20,17 +18,8 @@ from minicaffe.interop.caffe.label_map import names_in
 from minicaffe.storage import checkpoint
 from minicaffe.tools.data import readers
 from minicaffe.tools.data.convert import Survey, by, mean_image, survey, to_lmdb, to_npz
-from minicaffe.tools.data.picture_files import LARGEST
-from minicaffe.tools.data.reader.base import SHARE, Reader, sides
+from minicaffe.tools.data.reader.base import SHARE, Reader, class_counts, sides
 from minicaffe.tools.data.reader.picture_set import BoxListSet
-
-
-def _size(text: str) -> tuple[int, int]:
-    """WxH as (rows, columns)."""
-    match = re.fullmatch(r"([1-9][0-9]{0,6})x([1-9][0-9]{0,6})", text)
-    if match is None or int(match[1]) * int(match[2]) > LARGEST:
-        raise argparse.ArgumentTypeError(f"expected WxH such as 256x256, got {text!r:.60}")
-    return int(match[2]), int(match[1])
 
 
 class Sourced(CommandOptions):
@@ -41,8 +30,8 @@ class Sourced(CommandOptions):
     ]
     split: Annotated[Literal["train", "test"], "default: train"] = "train"
     resize: Annotated[
-        tuple[int, int] | None,
-        _size,
+        Size | None,
+        size_of,
         "WxH",
         "scale pictures in files of their own to so many columns and rows",
     ] = None
@@ -145,11 +134,7 @@ def _mean(means: Iterable[float], blue_first: bool) -> str:
 
 def _classes(reader: Reader) -> list[str]:
     counts = Counter(dict.fromkeys(range(len(reader.classes)), 0))
-    for i in range(len(reader)):
-        with suppress(DataError):  # told already, or not looked at
-            several = reader.label_shape
-            own = np.flatnonzero(reader.vector(i)).tolist() if several else [reader.label(i)]
-            counts.update(own)
+    counts.update(class_counts(reader))
     least, most = min(counts.values()), max(counts.values())
     what = "labels" if reader.label_shape else "classes"
     lines = [f"{what}: {len(counts)}, of {least} to {most} entries"]

@@ -9,12 +9,12 @@ import shutil
 import sys
 import textwrap
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from minicaffe.backends import device as backend
 from minicaffe.backends.dispatch import threads
 from minicaffe.cli.options import WEIGHTS, Imports, named
-from minicaffe.cli.parser import Arg, CommandOptions, number
+from minicaffe.cli.parser import Arg, CommandOptions, Size, number, size_of
 from minicaffe.core.communicator import Communicator, device_of
 from minicaffe.core.config.declare import NetSpec, State
 from minicaffe.errors import printable
@@ -38,31 +38,13 @@ def _batch(word: str) -> int | str:
     return int(word)
 
 
-class Size(NamedTuple):
-    """Of pictures, written WxH."""
-
-    height: int
-    width: int
-
-    def __str__(self) -> str:
-        return f"{self.width}x{self.height}"
-
-
-def _size(word: str) -> Size:
-    """WxH, or one number for both."""
-    match = re.fullmatch(r"([1-9][0-9]{0,4})(?:x([1-9][0-9]{0,4}))?", word)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"expected WxH such as 224x224, got {word!r:.60}")
-    return Size(int(match[2] or match[1]), int(match[1]))
-
-
 class OwnData(CommandOptions):
     """--data, and what goes with it."""
 
     data: Annotated[Any, "SOURCE", DATA] = None
     size: Annotated[
         Size | None,
-        _size,
+        size_of,
         "WxH",
         "with --data: the size of the pictures that the net sees; default: the model's",
     ] = None

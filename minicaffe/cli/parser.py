@@ -5,7 +5,7 @@ import re
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from minicaffe.errors import did_you_mean
 
@@ -203,6 +203,26 @@ def from_caffes(words: Sequence[str], options: Collection[str]) -> list[str]:
         left = left if equals else left[1:]
         done += [*filter(None, [name]), f"cuda:{value}" if is_gpu else value]
     return done
+
+
+class Size(NamedTuple):
+    """Of pictures, written WxH."""
+
+    height: int
+    width: int
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}"
+
+
+def size_of(word: str) -> Size:
+    """WxH, or one number for both."""
+    from minicaffe.tools.data.picture_files import LARGEST  # not for each --help
+
+    match = re.fullmatch(r"([1-9][0-9]{0,6})(?:x([1-9][0-9]{0,6}))?", word)
+    if match is None or int(match[1]) * int(match[2] or match[1]) > LARGEST:
+        raise argparse.ArgumentTypeError(f"expected WxH such as 224x224, got {word!r:.60}")
+    return Size(int(match[2] or match[1]), int(match[1]))
 
 
 def hint(word: str) -> str:

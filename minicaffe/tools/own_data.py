@@ -39,7 +39,7 @@ from minicaffe.tools.data import lmdb_file, picture_files, readers
 from minicaffe.tools.data.datum import AnnotatedSet
 from minicaffe.tools.data.layers.pictures import Transform
 from minicaffe.tools.data.reader.array_set import HELD, ArraySet
-from minicaffe.tools.data.reader.base import SHARE, Reader, same_bytes, sides
+from minicaffe.tools.data.reader.base import SHARE, Reader, class_counts, same_bytes, sides
 from minicaffe.tools.data.reader.picture_set import PairSet, PictureSet, holds_pairs
 from minicaffe.tools.data.weights import lookup
 from minicaffe.tools.inference import is_scored, prepares, reads_data
@@ -69,6 +69,7 @@ MARGIN = 8 / 7  # pictures are scaled to so many times the side that is cut out 
 SMALL = 64  # pixels a side: pictures that are smaller are not cut
 LOOKED_AT = 100  # entries of an array that its mean and deviation are computed from
 MOST = 100_000  # classes that are believed of few pictures
+FEW = 30  # pictures to test with: of fewer it is said what one weighs
 IGNORED = 255  # the label of pixels that belong to no class
 # What `convert-images --boxes` writes, in one folder, beside the names of the classes
 DATABASES = {"TRAIN": "train_lmdb", "TEST": "test_lmdb"}
@@ -114,6 +115,7 @@ class DataSet:
     kind: Kind
     spread: tuple[float, float] | None  # mean and standard deviation of values that are no bytes
     line: str
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,7 @@ def adapt(
         f"training: {passes:.4g} epochs of {per_epoch} iterations, batches of {batch} ({why});"
         f" {spec.solver.type}, rate {spec.solver.base_lr:g}, falling to 0 (cosine)"
     )
+    lines += [f"WARNING: {warning}" for warning in data_set.warnings]
     return Adapted(name, data, text(spec, "."), tuple(lines), arrays)
 
 
@@ -267,16 +270,12 @@ def survey(source: str) -> DataSet:
         for one in both:
             _look_at(one)
     parts = None if reader.own_split else sides(reader, SHARE)
-    entries = np.arange(len(labels)) if parts is None else parts[0].entries
-    trained = labels[entries]
-    if several:
-        counts = np.sum([reader.vector(int(i)) for i in entries], axis=0).astype(np.int64)
-    else:
-        counts = np.bincount(trained, minlength=outputs)
-    line = f"data: {source}: {len(trained)} to train with"
+    train, test = parts or (reader, both[-1])
+    counts, tested = class_counts(train), class_counts(test)
+    line = f"data: {source}: {len(train)} to train with"
     if parts is not None:
-        line += f", {len(labels) - len(trained)} held out for tests"
-    named = list(zip(reader.classes, counts, strict=False))
+        line += f", {len(test)} held out for tests"
+    named = [(name, counts[label]) for label, name in enumerate(reader.classes)]
     listed = ", ".join(f"{name} {count}" for name, count in named[:12])
     line += f", {outputs} {'labels' if several else 'classes'}"
     line += f" ({listed}{', ...' * (outputs > 12)})" if listed else ""
@@ -286,7 +285,17 @@ def survey(source: str) -> DataSet:
     split = SHARE if parts is not None and reader.in_order else None
     kind: Kind = "labels" if several else "classes"
     about = reader.classes, reader.shape, isinstance(reader, PictureSet), split
-    return DataSet(source, len(trained), outputs, *about, kind, _spread(reader), line)
+    warnings = _weight_of_one(len(test), "label_error" if several else "the accuracy")
+    if untested := sorted(counts.keys() - tested.keys())[:12]:
+        names = [reader.classes[label] if reader.classes else str(label) for label in untested]
+        warnings += (f"never tested: {', '.join(names)}",)
+    return DataSet(source, len(train), outputs, *about, kind, _spread(reader), line, warnings)
+
+
+def _weight_of_one(count: int, score: str) -> tuple[str, ...]:
+    """Returns the warning of a test of few pictures, if it is one."""
+    pictures = "1 picture: it is" if count == 1 else f"{count} pictures: one of them is"
+    return (f"the test has {pictures} {100 / count:.2g} % of {score}",) if 0 < count < FEW else ()
 
 
 def _duplicates(both: Sequence[Reader], several: bool, divided: bool) -> str:
@@ -349,12 +358,13 @@ def _of_masks(source: str) -> DataSet:
             f" {IGNORED} is to be one of 0 and 1"
         )
     parts = None if reader.own_split else sides(reader, SHARE)
-    count = len(reader) if parts is None else len(parts[0])
-    line = f"data: {source}: {count} pictures with masks to train with"
+    train, test = parts or both
+    line = f"data: {source}: {len(train)} pictures with masks to train with"
     if parts is not None:
-        line += f", {len(reader) - count} held out for tests"
+        line += f", {len(test)} held out for tests"
     line += f", {largest + 1} classes of pixels; {IGNORED} counts for none"
-    return DataSet(source, count, largest + 1, (), None, True, None, "masks", None, line)
+    few = _weight_of_one(len(test), "the accuracy")
+    return DataSet(source, len(train), largest + 1, (), None, True, None, "masks", None, line, few)
 
 
 def _of_boxes(source: str) -> DataSet:

@@ -83,7 +83,7 @@ def test_a_sample_stands_for_many(cli, monkeypatch):
     taken = values[np.arange(1000) * 2500 // 1000]
     assert ran.out.splitlines() == [
         "2500 images of set, test: set",
-        "no test entries of its own: where a model trains and tests on it, TRAIN reads 1982, TEST the other 518"
+        "no test entries of its own: where a model trains and tests on it, TRAIN reads 2000, TEST the other 500"
         " (split: 0.2)",
         "of 1000 of them, evenly spread (--check reads all):",
         "shape: 1 x 2 x 2, float32",
@@ -147,8 +147,8 @@ def test_a_mean_of_sizes_that_differ(cli, refused):
     ran = cli("mean", "list.txt", "--resize", "9x8", "--gray")
     assert ran.out.startswith("2 images of 1 x 8 x 9")
     refused("mean list.txt -o m.txt", "expected a name that ends in .npy or .binaryproto")
-    size = "argument --resize: expected WxH such as 256x256, got '9'"
-    refused("mean list.txt --resize 9", size)
+    size = "argument --resize: expected WxH such as 224x224, got '9x'"
+    refused("mean list.txt --resize 9x", size)
     refused("mean no", "data set 'no' not found")
 
 

@@ -94,8 +94,10 @@ def test_folders_of_classes(photos):
     adapted = adapt("small", "photos", epochs=7)
     spec = adapted.spec()
     held = len(readers.open("photos", "train")) - own_data.survey("photos").count
-    assert held >= 3 and spec.classes == ("blue", "green", "red")
+    assert held == 6 and spec.classes == ("blue", "green", "red")
     assert f"{held} held out for tests, 3 classes" in adapted.lines[0]
+    few = "WARNING: the test has 6 pictures: one of them is 17 % of the accuracy"
+    assert adapted.lines[-1] == few
     assert layer(spec, "score").options["num_output"] == 3
     train, test = (layer(spec, "data", phase) for phase in ("TRAIN", "TEST"))
     assert train.options["transform"].mirror and not test.options["transform"].mirror
@@ -109,6 +111,8 @@ def test_folders_of_classes(photos):
     (photos / "violet").mkdir()
     line = adapt("small", "photos", max_iter=1).lines[0]
     assert line.endswith("; THERE IS NO PICTURE OF violet to train with")
+    shutil.copy("photos/red/1.jpg", "photos/violet/one.png")  # its only one is for training
+    assert adapt("small", "photos", max_iter=1).lines[-1] == "WARNING: never tested: violet"
 
 
 def test_it_learns_and_its_score_is_true(photos):

@@ -1,10 +1,14 @@
 """What every data set is to those who read it: so many entries, each a picture and its label."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+
+from minicaffe.errors import DataError
 
 Shape = tuple[int, int, int]
 Entry = tuple[np.ndarray, int]
@@ -118,6 +122,9 @@ class Subset(Reader):
     def key(self, i: int) -> str:
         return self.reader.key(int(self.entries[i]))
 
+    def vector(self, i: int) -> np.ndarray:
+        return self.reader.vector(int(self.entries[i]))
+
     def place(self, i: int) -> str:
         return self.reader.place(int(self.entries[i]))
 
@@ -131,29 +138,32 @@ class Subset(Reader):
 
 
 def sides(reader: Reader, share: float) -> tuple[Subset, Subset] | None:
-    """What training reads of a set, and what tests read: about `share` of each class.
+    """What training reads of a set, and what tests read: `share` of each class, rounded.
 
-    An entry is held out if the hash of its key (`Reader.key`), as a number from 0 to 1, is below `share`: it
-    stays on its side when others are added. Entries of the same bytes are on one side, by the shortest of
-    their keys, and in training where their labels differ. Of a class with two different entries or more at
-    least one is on each side; a class of one is in training. None if no class has two.
+    Of the n different entries of a class the round(share n) are held out whose keys (`Reader.key`) have the
+    smallest hashes, at least one of two or more, but not all: one that comes later moves one other at most.
+    The hash is of the class's name, too: files are called alike in all classes. Entries of the same bytes are
+    on one side, by the shortest of their keys, and in training where their labels differ. None if no class
+    has two.
     """
     labels = np.array([reader.label(i) for i in range(len(reader))], np.int64)
-    numbers = np.array([_number(reader.key(i)) for i in range(len(reader))])
-    forced = np.ones(len(labels), bool)  # entries that may be put on a side for their class's sake
+    names = dict(enumerate(reader.classes))
+    keys = [f"{names.get(label, label)}/{reader.key(i)}" for i, label in enumerate(labels.tolist())]
+    numbers = np.array([_number(key) for key in keys])
+    certain = np.ones(len(labels), bool)  # without copies that are in several classes
     for places in same_bytes([reader]):
         alike = [i for _, i in places]
         # Copies have longer names
         first = min(alike, key=lambda i: (len(reader.key(i)), reader.key(i)))
-        forced[alike] = len(set(labels[alike])) == 1
-        numbers[alike] = numbers[first] if forced[first] else 1.0
-    held = numbers < share
-    classes, index = np.unique(labels, return_inverse=True)
-    least, most = np.ones(len(classes)), np.zeros(len(classes))
-    np.minimum.at(least, index[forced], numbers[forced])
-    np.maximum.at(most, index[forced], numbers[forced])
-    held |= forced & (numbers == least[index])
-    held &= ~(forced & (numbers == most[index]))
+        certain[alike] = len(set(labels[alike])) == 1
+        numbers[alike] = numbers[first]
+    different: dict[int, set[float]] = {}
+    for label, number in zip(labels[certain].tolist(), numbers[certain].tolist(), strict=True):
+        different.setdefault(label, set()).add(number)
+    ends = {}  # of each class the first number that is not held out
+    for label, own in different.items():
+        ends[label] = sorted(own)[min(max(1, round(share * len(own))), len(own) - 1)]
+    held = certain & (numbers < [ends.get(label, 0.0) for label in labels.tolist()])
     if not held.any():
         return None
     percent = f"{100 * share:.4g} % of each class"
@@ -161,6 +171,16 @@ def sides(reader: Reader, share: float) -> tuple[Subset, Subset] | None:
         Subset(reader, np.flatnonzero(~held), f"without the {percent} that is held out for tests"),
         Subset(reader, np.flatnonzero(held), f"the {percent} that is held out of training"),
     )
+
+
+def class_counts(reader: Reader) -> Counter[int]:
+    """Returns how many entries each class, or label, has, without those that cannot be read."""
+    counts = Counter[int]()
+    for i in range(len(reader)):
+        with suppress(DataError):
+            several = reader.label_shape
+            counts.update(np.flatnonzero(reader.vector(i)) if several else [reader.label(i)])
+    return counts
 
 
 def same_bytes(readers: Sequence[Reader]) -> list[list[tuple[int, int]]]:
