@@ -326,6 +326,13 @@ def mnist_folder() -> Path:
 
 
 @pytest.fixture
+def no_plans(monkeypatch, tmp_path):
+    """An empty folder of plans, and a process that knows none."""
+    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "plans"))
+    monkeypatch.setattr("minicaffe.core.ops.conv.autotune_cache._known", {})
+
+
+@pytest.fixture
 def here(monkeypatch, tmp_path):
     """The current folder, an empty one."""
     monkeypatch.chdir(tmp_path)

@@ -86,10 +86,10 @@ class Data(Sourced):
         every = self.check or inside or count <= SAMPLE
         entries = range(count) if every else [i * count // SAMPLE for i in range(SAMPLE)]
         surveyed = survey(reader, shown(entries))
-        for line in surveyed.named:
+        for line in surveyed.damaged:
             note(f"minicaffe: {line}")
-        damaged = f"{reader.origin}: {surveyed.damaged} of {len(entries)} entries are damaged"
-        if surveyed.damaged == len(entries):
+        damaged = f"{reader.origin}: {len(surveyed.damaged)} of {len(entries)} entries are damaged"
+        if len(surveyed.damaged) == len(entries):
             raise DataError(damaged)
         say(
             f"{count} {reader.unit} of {reader.name}, {self.split}: {reader.warning or reader.origin}"

@@ -26,8 +26,7 @@ from minicaffe.errors import DataError, MinicaffeError, SpecError, did_you_mean,
 from minicaffe.interop.caffe import model as prototxt
 from minicaffe.interop.caffe.unknown import FORK_OF, with_unknown
 from minicaffe.storage import checkpoint
-from minicaffe.tools.data.layers.pictures import Transform
-from minicaffe.tools.inference import as_input
+from minicaffe.tools.inference import as_input, picture_said
 from minicaffe.tools.visualize import drawing
 from minicaffe.tools.visualize import notebook as picture
 from minicaffe.tools.visualize.drawing.layout import DIRECTIONS
@@ -121,7 +120,7 @@ def with_shapes(spec: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> NetSpec
 
 def _shapes(layer: LayerSpec) -> dict[str, tuple[int, ...]]:
     """The shapes of pictures and labels that a layer of data writes, as far as it says them; else none."""
-    picture = _picture(layer) if _labels(layer) and len(layer.tops) < 3 else None
+    picture = picture_said(layer) if _labels(layer) and len(layer.tops) < 3 else None
     if picture is None:
         return {}
     pictures = (layer.options.get("batch_size", 1), *picture)
@@ -139,21 +138,6 @@ def _label(layer: LayerSpec, pictures: tuple[int, ...]) -> tuple[int, ...]:
     if _labels(layer) == "boxes":
         return (1, 1, pictures[0], 8)
     return (pictures[0], 1, *pictures[2:]) if _labels(layer) == "map" else pictures[:1]
-
-
-def _picture(layer: LayerSpec) -> tuple[int, int, int] | None:
-    """Channels, rows and columns of a picture, as far as a layer of data says them."""
-    transform = layer.options.get("transform", Transform())
-    crop = transform.crop_size or layer.options.get("crop_size", 0)
-    sizes = [layer.options.get(key, 0) for key in ("new_height", "new_width")]
-    cut = [layer.options.get(key, 0) or crop for key in ("crop_height", "crop_width")]
-    if _labels(layer) == "boxes":
-        cut = [getattr(transform, key, 0) or crop for key in ("crop_h", "crop_w")]
-        for resize in getattr(transform, "resize_param", ())[:1]:
-            sizes = [resize.height, resize.width]
-    height, width = cut if all(cut) else sizes
-    grey = transform.force_gray or not layer.options.get("is_color", True)
-    return (1 if grey else 3, height, width) if height and width else None
 
 
 def read_kept(args: CommandOptions) -> NetSpec:

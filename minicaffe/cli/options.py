@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -42,7 +42,6 @@ from minicaffe.interop.caffe.label_map import is_label_map, names_in
 from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.interop.caffe.weights import is_caffes
 from minicaffe.interop.pycaffe import python
-from minicaffe.storage import lists
 from minicaffe.storage.file_kinds import foreign
 from minicaffe.storage.wire import read_array
 from minicaffe.tools.data.layers.pictures import Pictures, Transform
@@ -408,45 +407,36 @@ def prepare(args: CommandOptions, data: Pictures, weights: str) -> None:
     caffes = data.blue_first or is_prototxt(args.model) or any(map(is_caffes, weights.split(",")))
     data.blue_first = (args.channels or ("bgr" if caffes else "rgb")) == "bgr"
     scale = 1.0 if args.scale is None else args.scale
-    mean = () if args.mean is None else mean_of(args.mean, data.image)
-    if isinstance(mean, str):
-        data.transform = Transform(scale=scale, mean_file=mean)
-    else:
-        data.transform = Transform(scale=scale, mean_value=mean)
+    mean: Any = () if args.mean is None else mean_of(args.mean, data.image)
+    key = "mean_file" if isinstance(mean, str) else "mean_value"
+    data.transform = Transform(scale=scale, **{key: mean})
     order = "blue, green, red" if data.blue_first else "red, green, blue"
     words = [order] * (data.image[0] == 3) + [f"mean {args.mean or 0}", f"scale {scale:g}"]
     args.tell(f"pictures: {', '.join(words)}")
 
 
-def lines_of(path: str, count: int) -> list[str]:
-    """The names in a file, one a line, or of a label map. Raises MinicaffeError for another number of them."""
-    text = lists.text(Path(path))
+def _names_of(path: str) -> dict[int, str]:
+    """Returns the names in a file of --labels, a label map or a name a line. Raises MinicaffeError."""
+    file, text = load(path, "text", own=True)
     if is_label_map(text):
-        names = names_in(text, path)
-        if set(names) != set(range(count)):
-            raise MinicaffeError(
-                f"--labels {path}: names {len(names)} classes, from {min(names)} to {max(names)}; "
-                f"the net has classes 0 to {count - 1}"
-            )
-        return [names[label] for label in range(count)]
+        return names_in(text, file)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) != count:
-        problem = f"has {len(lines)} names; the net has {count} classes"
-        raise MinicaffeError(f"--labels {path}: {problem}")
-    for line in lines:
-        if not line.isprintable():
-            raise DataError(f"{path}: is not a text with a name in each line: found {line[:40]!r}")
-    return lines
+    if not lines or not all(line.isprintable() for line in lines):
+        raise MinicaffeError(f"--labels {path}: expected a label map, or a name in each line")
+    return dict(enumerate(lines))
+
+
+def lines_of(path: str, count: int) -> list[str]:
+    """The names in a file of --labels in their order. Raises MinicaffeError for another number of them."""
+    names = _names_of(path)
+    if set(names) != set(range(count)):
+        raise MinicaffeError(
+            f"--labels {path}: names {len(names)} classes, from {min(names)} to {max(names)}; "
+            f"the net has classes 0 to {count - 1}"
+        )
+    return [names[label] for label in range(count)]
 
 
 def box_names(labels: str | None, model: NetSpec, beside: Path | None) -> dict[int, str]:
-    """A detector's classes: those of --labels, a label map or a name a line, else of the model's label map."""
-    if labels is not None:
-        file, text_ = load(labels, "text", own=True)
-        if is_label_map(text_):
-            return names_in(text_, file)
-        lines = [line.strip() for line in text_.splitlines() if line.strip()]
-        if not lines or not all(line.isprintable() for line in lines):
-            raise MinicaffeError(f"--labels {labels}: expected a label map, or a name in each line")
-        return dict(enumerate(lines))
-    return label_names(model, beside)
+    """A detector's classes: those of --labels, else of the model's label map."""
+    return label_names(model, beside) if labels is None else _names_of(labels)

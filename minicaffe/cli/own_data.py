@@ -55,6 +55,9 @@ class OwnData(CommandOptions):
         "pictures in a batch; auto: as many as the memory takes, a power of two up to 256; default: the"
         " model's, with --data 32 or fewer",
     ] = None
+    skip_damaged: Annotated[
+        bool, "with --data: go on without pictures that cannot be read, and tell how many there are"
+    ] = False
 
 
 def adapted(args: CommandOptions, device: backend.Device | None) -> Adapted:
@@ -62,7 +65,7 @@ def adapted(args: CommandOptions, device: backend.Device | None) -> Adapted:
     options = {key: getattr(args, key) for key in ("weights", "epochs", "max_iter", "size")}
     auto = args.batch_size == AUTO
     options |= {"most": LARGEST_BATCH} if auto else {"batch_size": args.batch_size}
-    return adapt(args.model, args.data, device=device, **options)
+    return adapt(args.model, args.data, device=device, skip_damaged=args.skip_damaged, **options)
 
 
 def of_own_data(args: CommandOptions, communicator: Communicator) -> NetSpec:
@@ -77,16 +80,12 @@ def of_own_data(args: CommandOptions, communicator: Communicator) -> NetSpec:
     for row in rows:
         args.tell(row)
     spec = args.state_of(model.spec(*args.settings))
-    args.run = args.run or free(model.source)
+    names = numbered(Path(os.path.abspath(model.source)).stem)
+    args.run = args.run or next(
+        run for name in names if not os.path.exists(run := f"{RUNS}/{name}")
+    )
     args.model, args.weights, args.epochs = args.run, None, None  # the run's own model says them
     return spec
-
-
-def free(source: str) -> str:
-    """The folder of a new run on some data: runs/NAME, or runs/NAME-2, ... if that is there."""
-    name = Path(os.path.abspath(source)).stem
-    paths = (f"{RUNS}/{one}" for one in numbered(name))
-    return next(path for path in paths if not os.path.exists(path))
 
 
 def with_batch(spec: NetSpec, batch: int | str, device: backend.Device) -> tuple[NetSpec, int]:

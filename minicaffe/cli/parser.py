@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from minicaffe.errors import did_you_mean
+from minicaffe.errors import SpecError, did_you_mean
 
 # What the words of Caffe's own command line, and of others, are called here: each text by the words it is of
 CAFFES = {
@@ -203,6 +203,13 @@ def from_caffes(words: Sequence[str], options: Collection[str]) -> list[str]:
         left = left if equals else left[1:]
         done += [*filter(None, [name]), f"cuda:{value}" if is_gpu else value]
     return done
+
+
+def refuse(options: CommandOptions, names: Sequence[str], why: str) -> None:
+    """Raise SpecError if one of some options is given."""
+    for name in names:
+        if not (getattr(options, name) is None or getattr(options, name) is False):
+            raise SpecError(f"--{name.replace('_', '-')}{why}")
 
 
 class Size(NamedTuple):

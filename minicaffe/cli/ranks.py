@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from minicaffe.backends.cpu import threads
-from minicaffe.cli.parser import CommandOptions
+from minicaffe.cli.parser import CommandOptions, refuse
 from minicaffe.core.communicator import Communicator, together
 from minicaffe.core.solver import Solver
 from minicaffe.errors import MinicaffeError, SpecError, note
@@ -79,12 +79,8 @@ def prepare(args: CommandOptions, communicator: Communicator) -> None:
 def check(args: CommandOptions, communicator: Communicator) -> None:
     """Raise SpecError for options that do not go together."""
     if communicator.size == 1:
-        for option in ("batch_per_rank", "reduce_dtype", "scale_lr"):
-            if getattr(args, option):
-                dashed = option.replace("_", "-")
-                raise SpecError(
-                    f"--{dashed}: is for several ranks: mpiexec -n N minicaffe train ..."
-                )
+        several = ": is for several ranks: mpiexec -n N minicaffe train ..."
+        refuse(args, ("batch_per_rank", "reduce_dtype", "scale_lr"), several)
         return
     if args.scale_lr and not args.batch_per_rank:
         raise SpecError(

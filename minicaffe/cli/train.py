@@ -19,7 +19,7 @@ from minicaffe.backends.device import Device
 from minicaffe.cli import find_lr, ranks, tensorboard
 from minicaffe.cli.options import MODEL, WEIGHTS, Computed, OfNet, load_weights, named, renaming
 from minicaffe.cli.own_data import OwnData, of_own_data, with_batch
-from minicaffe.cli.parser import Arg, CommandOptions, number, words_of
+from minicaffe.cli.parser import Arg, CommandOptions, number, refuse, words_of
 from minicaffe.cli.ranks import OfRanks
 from minicaffe.cli.test import check_filled, data_lines
 from minicaffe.core.communicator import Communicator, device_of, together
@@ -28,7 +28,7 @@ from minicaffe.core.layers.softmax import Softmax, SoftmaxLoss
 from minicaffe.core.net import Net
 from minicaffe.core.solver import Solver, snapshots
 from minicaffe.core.solver.report import banner
-from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note, printable
+from minicaffe.errors import CheckpointError, SpecError, note, printable
 from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.parallel import count, world
@@ -41,7 +41,17 @@ from minicaffe.tools.training.speed import iterations
 
 NEWEST = "the newest snapshot"
 # said when a run begins, and not again
-BEGINS = {"weights", "resume", "run", "data", "size", "batch_size", "epochs", "seed"}
+BEGINS = {
+    "weights",
+    "resume",
+    "run",
+    "data",
+    "size",
+    "batch_size",
+    "epochs",
+    "seed",
+    "skip_damaged",
+}
 
 
 def model_of_run(args: CommandOptions) -> None:
@@ -242,17 +252,15 @@ class Train(OfNet, OwnData, Computed, OfRanks):
 
 def model(args: Train, communicator: Communicator) -> NetSpec:
     """The model, once it is known which, and what may be asked of it."""
-    if args.resume is not None and args.seed is not None:
-        raise MinicaffeError(
-            "--seed cannot be given with --resume: a run goes on with its own seed"
-        )
-    if args.resume is not None and (args.data or args.batch_size):
-        raise MinicaffeError(
-            f"--{'data' if args.data else 'batch-size'} cannot be given with --resume: a run goes on as it is"
+    if args.resume is not None:
+        refuse(args, ("seed",), " cannot be given with --resume: a run goes on with its own seed")
+        refuse(
+            args, ("data", "batch_size"), " cannot be given with --resume: a run goes on as it is"
         )
     args.weights = named(args) or None
-    if args.size is not None and args.data is None:
-        raise SpecError("--size: goes with --data; --set changes the keys of a model")
+    if args.data is None:
+        remedy = ": goes with --data; --set changes the keys of a model"
+        refuse(args, ("size", "skip_damaged"), remedy)
     if args.data is not None and args.model is None:
         raise SpecError("--data: give a MODEL for it, such as small (minicaffe models lists them)")
     model_of_run(args)

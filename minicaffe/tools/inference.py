@@ -31,6 +31,21 @@ def reads_data(layer: LayerSpec) -> bool:
     return inferred_as(layer) == "Input"
 
 
+def picture_said(layer: LayerSpec) -> tuple[int, int, int] | None:
+    """Returns (c, h, w) of the pictures of a layer that reads them, if it says them; else None."""
+    transform: Any = layer.options.get("transform")
+    crop = getattr(transform, "crop_size", 0) or layer.options.get("crop_size", 0)
+    sizes = [layer.options.get(key, 0) for key in ("new_height", "new_width")]
+    cut = [layer.options.get(key, 0) or crop for key in ("crop_height", "crop_width")]
+    if hasattr(transform, "resize_param"):  # SSD's
+        cut = [getattr(transform, key, 0) or crop for key in ("crop_h", "crop_w")]
+        for resize in transform.resize_param[:1]:
+            sizes = [resize.height, resize.width]
+    height, width = cut if all(cut) else sizes
+    grey = getattr(transform, "force_gray", False) or not layer.options.get("is_color", True)
+    return (1 if grey else 3, height, width) if height and width else None
+
+
 def is_scored(layer: LayerSpec) -> bool:
     """True for a loss whose scores a Softmax makes the answer."""
     return inferred_as(layer) == "Softmax"

@@ -8,7 +8,9 @@ classes, and a solver that counts in epochs. Nothing else of the model is change
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -40,9 +42,9 @@ from minicaffe.tools.data.datum import AnnotatedSet
 from minicaffe.tools.data.layers.pictures import Transform
 from minicaffe.tools.data.reader.array_set import HELD, ArraySet
 from minicaffe.tools.data.reader.base import SHARE, Reader, class_counts, same_bytes, sides
-from minicaffe.tools.data.reader.picture_set import PairSet, PictureSet, holds_pairs
+from minicaffe.tools.data.reader.picture_set import PairSet, PictureSet, holds_pairs, inner_hint
 from minicaffe.tools.data.weights import lookup
-from minicaffe.tools.inference import is_scored, prepares, reads_data
+from minicaffe.tools.inference import is_scored, picture_said, prepares, reads_data
 from minicaffe.tools.training import folder as run_folder
 
 # One class a picture; several labels, or none; a class for each pixel; boxes
@@ -142,6 +144,7 @@ def adapt(
     most: int = BATCH,
     size: tuple[int, int] | None = None,
     device: backend.Device | None = None,
+    skip_damaged: bool = False,
 ) -> Adapted:
     """The model file that trains a model on one's own data.
 
@@ -152,7 +155,9 @@ def adapt(
     the rate; a snapshot as `model` is its own weights. `epochs` counts passes over the training pictures
     (20), unless `max_iter` counts iterations; `batch_size` is by default `most`, 32, or fewer if there are
     few pictures or if the memory of `device` is small; `size` is (h, w) of pictures, by default the model's.
-    Raises DataError for a source without classes, SpecError for a model that is no classifier.
+    With `skip_damaged` pictures that cannot be read are warned of, and the next ones taken in their place.
+    Raises DataError for them otherwise, and for a source without classes, SpecError for a model that is no
+    classifier.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -173,7 +178,7 @@ def adapt(
     elif validation is not None:
         raise DataError(f"validation: is for arrays; {data} is a path")
     data = str(data)
-    base, data_set = read(model), survey(data)
+    base, data_set = read(model), survey(data, skip_damaged)
     for name, number in (("epochs", epochs), ("batch_size", batch_size)):
         if number is not None and number < 1:
             raise SpecError(f"{name}: expected at least 1, got {number}")
@@ -198,8 +203,9 @@ def adapt(
         rounds = per_epoch * (epochs or EPOCHS) if max_iter is None else max_iter
         solver = _solver(base.solver, per_epoch, rounds, weights, _score(heads))
         spec = parse({"name": base.name or name, "layers": [BLANK], "solver": solver})
-        layers = (*head(batch), *heads)
-        return replace(spec, dtype=base.dtype, classes=data_set.classes, layers=layers)
+        skips = {"on_error": "skip"} if skip_damaged else {}
+        layers = [replace(one, options={**one.options, **skips}) for one in head(batch)]
+        return replace(spec, dtype=base.dtype, classes=data_set.classes, layers=(*layers, *heads))
 
     if batch_size is not None:
         batch, why = batch_size, "as asked for"
@@ -245,10 +251,10 @@ def _answers_alike(base: NetSpec, body: Body, data_set: DataSet) -> bool:
     return bool(places) and all(layers[i].options["num_output"] == data_set.outputs for i in places)
 
 
-def survey(source: str) -> DataSet:
+def survey(source: str, skip_damaged: bool = False) -> DataSet:
     """What stands at a source. Raises DataError for what has no classes, or one only, or damaged pictures."""
     if holds_pairs(Path(source)):
-        return _of_masks(source)
+        return _of_masks(source, skip_damaged)
     if all(lmdb_file.is_one(Path(source, name)) for name in DATABASES.values()):
         return _of_boxes(source)
     reader = readers.open(source, "train")
@@ -264,17 +270,17 @@ def survey(source: str) -> DataSet:
             f"{reader.origin}: expected numbers of classes from 0 on, found {outputs - 1}"
         )
     if outputs < 2 and not several:
-        raise DataError(f"{reader.origin}: has one class; a classifier needs two or more")
+        name, hint = "".join(map(", {!r}".format, reader.classes)), inner_hint(Path(reader.origin))
+        one = f"{reader.origin}: has one class{name}"
+        raise DataError(f"{one}; a classifier needs two or more{hint}")
     both = [reader, readers.open(source, "test")] if reader.own_split else [reader]
-    if isinstance(reader, PictureSet):
-        for one in both:
-            _look_at(one)
+    warnings = _look_at(both, source, skip_damaged) if isinstance(reader, PictureSet) else ()
     parts = None if reader.own_split else sides(reader, SHARE)
     train, test = parts or (reader, both[-1])
     counts, tested = class_counts(train), class_counts(test)
     line = f"data: {source}: {len(train)} to train with"
-    if parts is not None:
-        line += f", {len(test)} held out for tests"
+    if parts is not None or reader.own_split:
+        line += f", {len(test)} {'to test with' if parts is None else 'held out for tests'}"
     named = [(name, counts[label]) for label, name in enumerate(reader.classes)]
     listed = ", ".join(f"{name} {count}" for name, count in named[:12])
     line += f", {outputs} {'labels' if several else 'classes'}"
@@ -285,7 +291,7 @@ def survey(source: str) -> DataSet:
     split = SHARE if parts is not None and reader.in_order else None
     kind: Kind = "labels" if several else "classes"
     about = reader.classes, reader.shape, isinstance(reader, PictureSet), split
-    warnings = _weight_of_one(len(test), "label_error" if several else "the accuracy")
+    warnings += _weight_of_one(len(test), "label_error" if several else "the accuracy")
     if untested := sorted(counts.keys() - tested.keys())[:12]:
         names = [reader.classes[label] if reader.classes else str(label) for label in untested]
         warnings += (f"never tested: {', '.join(names)}",)
@@ -321,19 +327,30 @@ def _places(both: Sequence[Reader], places: Sequence[tuple[int, int]]) -> str:
     return " and ".join(map(printable, (first, last)))
 
 
-def _look_at(reader: Reader) -> None:
-    """Look at pictures in files before they are trained with. Raises DataError for damaged ones."""
-    damaged = []
-    for i in range(len(reader)):
-        try:
-            picture_files.check(reader.place(i))
-        except DataError as error:
-            if isinstance(error.__context__, ImportError):  # of Pillow: no picture can be read
-                raise
-            damaged.append(str(error))
-    if damaged:
-        more = f"; and {len(damaged) - 1} more that cannot be read" if len(damaged) > 1 else ""
-        raise DataError(f"{damaged[0]}{more}")
+def _look_at(both: Sequence[Reader], source: str, skip_damaged: bool) -> tuple[str, ...]:
+    """Returns a warning of damaged pictures, which are looked for before training begins.
+
+    Raises DataError for them unless `skip_damaged`, and where no picture of some class can be read.
+    """
+    damaged, sound = [], set[int]()
+    for reader in both:
+        for i in range(len(reader)):
+            try:
+                picture_files.check(reader.place(i))
+                sound.add(reader.label(i))
+            except DataError as error:
+                if isinstance(error.__context__, ImportError):  # of Pillow: no picture can be read
+                    raise
+                damaged.append(str(error))
+    if not damaged:
+        return ()
+    check = f"minicaffe data {shlex.quote(source)} --check{' [--split test]' * (len(both) > 1)}"
+    told = f"{source}: {len(damaged)} of {sum(map(len, both))} pictures cannot be read; {check} lists them"
+    if not skip_damaged:
+        raise DataError(f"{told}, --skip-damaged trains with the rest; the first: {damaged[0]}")
+    if len(sound) < len(class_counts(both[0])) and not both[0].label_shape:
+        raise DataError(f"{told}; among them are all of a class")
+    return (f"{told}; the next ones take their places",)
 
 
 def _spread(reader: Reader) -> tuple[float, float] | None:
@@ -345,13 +362,15 @@ def _spread(reader: Reader) -> tuple[float, float] | None:
     return float(values.mean()), float(values.std())
 
 
-def _of_masks(source: str) -> DataSet:
+def _of_masks(source: str, skip_damaged: bool) -> DataSet:
     """What stands in a folder of pictures and masks: the classes are the numbers in its masks."""
     both = [PairSet(Path(source), source, nearest=True, split=split) for split in ("train", "test")]
     reader, largest = both[0], 0
+    warnings = _look_at(both[: 1 + reader.own_split], source, skip_damaged)
     for mask in dict.fromkeys(mask for one in both for _, mask in one.pairs):
-        pixels = picture_files.read(mask, "labels")
-        largest = max(largest, int(pixels[pixels != IGNORED].max(initial=0)))
+        with suppress(DataError) if skip_damaged else nullcontext():
+            pixels = picture_files.read(mask, "labels")
+            largest = max(largest, int(pixels[pixels != IGNORED].max(initial=0)))
     if not largest:
         raise DataError(
             f"{reader.origin}: its masks hold no class but 0; {IGNORED} counts for none, so a mask of 0 and"
@@ -360,11 +379,11 @@ def _of_masks(source: str) -> DataSet:
     parts = None if reader.own_split else sides(reader, SHARE)
     train, test = parts or both
     line = f"data: {source}: {len(train)} pictures with masks to train with"
-    if parts is not None:
-        line += f", {len(test)} held out for tests"
+    line += f", {len(test)} {'to test with' if parts is None else 'held out for tests'}"
     line += f", {largest + 1} classes of pixels; {IGNORED} counts for none"
-    few = _weight_of_one(len(test), "the accuracy")
-    return DataSet(source, len(train), largest + 1, (), None, True, None, "masks", None, line, few)
+    warnings += _weight_of_one(len(test), "the accuracy")
+    about: Any = None, True, None, "masks", None, line, warnings
+    return DataSet(source, len(train), largest + 1, (), *about)
 
 
 def _of_boxes(source: str) -> DataSet:
@@ -450,16 +469,8 @@ def _image(layer: LayerSpec) -> tuple[int, int, int] | None:
     if layer.type == "Input":
         sizes: tuple[int, ...] = options["shape"][0].dim if options.get("shape") else ()
         return (sizes[1], sizes[2], sizes[3]) if len(sizes) == 4 else None
-    transform = options.get("transform") or Transform()
-    c, h, w = SHAPES.get(options.get("source", ""), (3, 0, 0))
-    if transform.force_gray or not options.get("is_color", True):
-        c = 1
-    if transform.crop_size:
-        return c, transform.crop_size, transform.crop_size
-    for resized in getattr(transform, "resize_param", ()):
-        h, w = resized.height, resized.width
-    h, w = options.get("new_height") or h, options.get("new_width") or w
-    return (c, h, w) if h and w else None
+    said, known = picture_said(layer), SHAPES.get(options.get("source", ""))
+    return (min(said[0], known[0]), *said[1:]) if said and known else said or known
 
 
 def _with_outputs(
@@ -653,8 +664,10 @@ def _data_layers(
         if size is not None:
             raise SpecError("--size: a detector's boxes are made for its own size of pictures")
         return _box_layers(data_set, body, (c, h, w))
+    prepared = f"; less a mean of {', '.join(f'{one:g}' for one in mean)}, times {scale:g}"
     if data_set.kind == "masks":
-        return _mask_layers(data_set, body, (h, w), mean, scale)
+        seen = f"pictures: 3 x {h} x {w}, half of them mirrored with their masks{prepared}"
+        return _mask_layers(data_set, body, (h, w), mean, scale), seen
     layer: dict[str, Any] = {"name": "data", "type": "Data", "source": data_set.source}
     layer["top"] = [body.picture, body.label]
     transform: dict[str, Any] = {"scale": scale} if scale != 1 else {}
@@ -674,8 +687,7 @@ def _data_layers(
         transform["crop_size"] = h
         seen += f", cut out of {whole[0]} x {whole[1]}"
     mirror = {"mirror": True} if c > 1 and not vectors else {}
-    seen += ", half of them mirrored" if mirror else ""
-    seen += f"; less a mean of {', '.join(f'{one:g}' for one in mean)}, times {scale:g}"
+    seen += ", half of them mirrored" * bool(mirror) + prepared
     layer |= {"shape": list(data_set.shape or ())} if data_set.source in HELD else {}
     layer |= {"split": data_set.split} if data_set.split is not None else {}
     train = {"include": "TRAIN", "transform": transform | mirror}
@@ -692,16 +704,14 @@ def _in_both(
 
 def _mask_layers(
     data_set: DataSet, body: Body, size: tuple[int, int], mean: tuple[float, ...], scale: float
-) -> tuple[Any, str]:
-    """The layers that read pictures and masks, as a function of the batch, and what they do, as a line."""
+) -> Any:
+    """The layers that read pictures and masks, as a function of the batch."""
     h, w = size
     layer: dict[str, Any] = {"name": "data", "type": "DenseImageData", "source": data_set.source}
     layer |= {"top": [body.picture, body.label], "new_height": h, "new_width": w}
     layer["transform"] = {"mean_value": list(mean), "scale": scale}
     train = {"shuffle": True, "mirror": True, "include": "TRAIN"}
-    seen = f"pictures: 3 x {h} x {w}, half of them mirrored with their masks"
-    seen += f"; less a mean of {', '.join(f'{one:g}' for one in mean)}, times {scale:g}"
-    return partial(_in_both, layer, train, {"include": "TEST"}), seen
+    return partial(_in_both, layer, train, {"include": "TEST"})
 
 
 def _box_layers(data_set: DataSet, body: Body, image: tuple[int, int, int]) -> tuple[Any, str]:

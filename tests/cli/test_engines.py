@@ -14,14 +14,8 @@ from minicaffe.core.ops.conv import autotune, autotune_cache
 from minicaffe.core.ops.conv import problem as case
 from minicaffe.core.ops.conv.implicit import IMPLICIT
 
+pytestmark = pytest.mark.usefixtures("folder", "no_plans")
 LARGE = ("num_output: 4, kernel_size: 5, stride: 2", "num_output: 8, kernel_size: 5")
-
-
-@pytest.fixture(autouse=True)
-def fresh(folder, monkeypatch, tmp_path):
-    """An empty folder of plans, and a process that knows none."""
-    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "plans"))
-    monkeypatch.setattr(autotune_cache, "_known", {})
 
 
 def explain(cli, *words) -> str:

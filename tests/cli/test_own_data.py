@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,12 +40,47 @@ def test_a_damaged_picture_is_told_before_training_starts(mistake, pets, how, en
         opened.save(pets / "dogs" / f"new.{ending}")
     damaged(pets / "dogs" / f"new.{ending}", how)
     told = mistake(*TRAIN, "pets")
-    assert told.startswith(f"minicaffe: pets/dogs/new.{ending}: is not a picture that can be read:")
+    count = "1 of 17 pictures cannot be read; minicaffe data pets --check lists them"
+    first = f"the first: pets/dogs/new.{ending}: is not a picture that can be read:"
+    assert told.startswith(
+        f"minicaffe: pets: {count}, --skip-damaged trains with the rest; {first}"
+    )
     assert "_io" not in told
     assert not (pets.parent / "runs").exists()
     damaged(pets / "cats" / "0.jpg", how)
     told = mistake("new", "small", "--data", "pets")
-    assert "pets/cats/0.jpg" in told and told.endswith("; and 1 more that cannot be read")
+    assert "pets: 2 of 17 pictures cannot be read" in told and "first: pets/cats/0.jpg" in told
+
+
+def test_damaged_pictures_are_skipped_if_that_is_asked_for(cli, mistake, pets):
+    damaged(pets / "dogs" / "3.jpg", "cut")
+    (pets / "dogs" / "5.jpg").unlink()
+    names = [f"pets/{name}/{i}.jpg,{name}" for name in ("cats", "dogs") for i in range(8)]
+    (pets.parent / "pets.csv").write_text("\n".join(["image,label", *names]))  # one is missing
+    for source, count in ((f"{pets}", "1 of 15"), ("pets.csv", "2 of 16")):
+        ran = cli(*TRAIN, source, "--skip-damaged", "--run", f"runs/{count[0]}")
+        assert ran.code == 0 and f"{count} pictures cannot be read; minicaffe data" in ran.err
+        assert "data: skipped: " in ran.err
+    assert cli("data", "pets.csv", "--check").err.count("dogs/") == 2
+    for path in (pets / "dogs").iterdir():
+        damaged(path, "empty")
+    assert mistake(*TRAIN, "pets", "--skip-damaged").endswith("; among them are all of a class")
+    told = mistake("train", "small", "--skip-damaged")
+    assert told.startswith("minicaffe: --skip-damaged: goes with --data")
+
+
+def test_the_folder_within_that_holds_the_classes_is_named(mistake, cli, pets):
+    (pets.parent / "deep").mkdir()
+    pets.rename("deep/pets")
+    told = mistake(*TRAIN, "deep")
+    one = "deep: has one class, 'pets'; a classifier needs two or more"
+    assert told == f"minicaffe: {one}; did you mean 'deep/pets'?"
+    for part in ("train", "val"):
+        shutil.copytree("deep/pets", f"deeper/set/{part}")
+    assert mistake(*TRAIN, "deeper").endswith("; did you mean 'deeper/set'?")
+    Path("deep/pets/Thumbs.db").touch()
+    Path("deep/pets/cats/Desktop.ini").touch()
+    assert "passed over" not in cli("data", "deep/pets").err
 
 
 def test_a_jpeg_with_bytes_of_a_camera_behind_it_is_no_damaged_one(cli, pets):

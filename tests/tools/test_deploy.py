@@ -9,6 +9,7 @@ from minicaffe import Classifier, Net, ShapeError, SpecError, parse
 from minicaffe.errors import DataError
 from minicaffe.tools.data import datasets
 
+pytestmark = pytest.mark.usefixtures("fifty_digits")
 TEXT = """
 layers:
   - {name: digits, type: Data, top: [data, label], source: digits, batch_size: 8, transform: {scale: 0.01, mean_value: 7, crop_size: 20}}
@@ -18,13 +19,6 @@ layers:
   - {name: accuracy, type: Accuracy, bottom: [ip, label], include: TEST}
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
 """
-
-
-@pytest.fixture(autouse=True)
-def few_digits(monkeypatch, tmp_path):
-    """The drawn digits, but few."""
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-50")  # kept apart from the whole set
 
 
 def test_it_says_what_the_net_says_of_its_own_data(device):

@@ -191,7 +191,7 @@ def test_classifiers_of_the_zoo(photos, model, last, image):
         small | photos | {weights: nope.npz} | nope.npz: no such file of weights
         small | photos | {epochs: 0} | epochs: expected at least 1, got 0
         small | photos | {batch_size: 0} | batch_size: expected at least 1, got 0
-        small | one | {} | one: has one class; a classifier needs two or more
+        small | one | {} | one: has one class, 'red'; a classifier needs two or more
         lenet | below.npz | {} | below.npz: expected labels from 0 on, found -1
         lenet | far.npz | {} | far.npz: expected numbers of classes from 0 on, found 8000000
         small | grey.npz | {weights: small.npz} | grey.npz: has 1 channels; the weights are for pictures of 3
@@ -270,8 +270,7 @@ def test_label_error_is_the_share_that_is_wrong(photos):
         assert float(outputs["label_error"]) == pytest.approx(wrong)
 
 
-def test_masks(tmp_path, monkeypatch, command):
-    monkeypatch.chdir(tmp_path)
+def test_masks(here, command):
     masks("scenes", 10)
     adapted, scores = trained("segment", "scenes", size=(32, 40), epochs=15)
     assert "2 classes of pixels; 255 counts for none" in adapted.lines[0]
@@ -297,14 +296,13 @@ def test_masks(tmp_path, monkeypatch, command):
     assert about["fit"] == "stretch" and about["size"] == [32, 40]
 
 
-def test_classes_of_masks_that_only_tests_have(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_classes_of_masks_that_only_tests_have(here):
     for name, label in (("Train", 1), ("valid", 4)):
         masks(f"scenes/{name}", 3)
         for path in Path("scenes", name, "masks").iterdir():
             Image.fromarray(np.full((32, 40), label, np.uint8)).save(path)
     line = adapt("segment", "scenes").lines[0]
-    assert "scenes: 3 pictures with masks to train with, 5 classes of pixels" in line
+    assert "scenes: 3 pictures with masks to train with, 3 to test with, 5 classes" in line
     shutil.rmtree("scenes/valid")
     spec = "layers: [{name: d, type: DenseImageData, source: scenes, batch_size: 1, top: [x, y]}]"
     said = refusal(Net, minicaffe.parse(spec), "TEST", device="cpu")
@@ -322,13 +320,13 @@ def divided(train, test):
 
 
 SPLITS = "train:val Train:Valid training:testing training_set:test_set train:dev train-set:eval"
-SPLITS += " train_data:Hold-Out trainset:evaluation"
+SPLITS += " train_data:Hold-Out trainset:evaluation Training:Testing TRAIN:Validation train:test"
 
 
 @pytest.mark.parametrize("names", SPLITS.split())
 def test_folders_of_splits(photos, names):
     divided(*names.split(":"))
-    assert adapt("small", "set").lines[0].startswith("data: set: 27 to train with, 3 classes")
+    assert adapt("small", "set").lines[0].startswith("data: set: 27 to train with, 3 to test with")
     assert len(readers.open("set", "test")) == 3
 
 
@@ -357,8 +355,7 @@ def test_test_pictures_that_are_in_training_are_told(photos):
     ) in adapt("small", "set").lines[0]
 
 
-def test_arrays_of_the_same_numbers_are_on_one_side(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_arrays_of_the_same_numbers_are_on_one_side(here):
     images = np.repeat(np.random.default_rng(0).integers(0, 256, (24, 1, 28, 28), np.uint8), 4, 0)
     np.savez("set.npz", images=images, labels=np.arange(96) // 4 % 3)
     assert "; 72 duplicates, kept on one side" in adapt("lenet", "set.npz").lines[0]
@@ -402,8 +399,7 @@ def test_boxes(tmp_path, monkeypatch, command):
     )
 
 
-def test_arrays(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_arrays(here):
     random = np.random.default_rng(0)
     images, labels = random.integers(0, 256, (20, 40, 48, 3), np.uint8), np.arange(20) % 4
     np.savez("set.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
@@ -419,9 +415,8 @@ def test_arrays(tmp_path, monkeypatch):
     assert abs(seen.mean()) < 0.2 and 0.5 < seen.std() < 1.5
 
 
-def test_grey_pictures_on_light_paper_are_answered_as_they_were_trained(tmp_path, monkeypatch):
+def test_grey_pictures_on_light_paper_are_answered_as_they_were_trained(here):
     """What training did not invert, predict does not."""
-    monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(1)
     for name, ink in (("dark", 60), ("pale", 190)):
         Path("light", name).mkdir(parents=True)

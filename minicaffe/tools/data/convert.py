@@ -24,7 +24,6 @@ _ROOM = 1 << 40  # bytes that a database may grow to; those of addresses, not of
 _KEY = 511  # bytes of a key that LMDB takes
 _AT_ONCE = 1 << 23  # bytes of a transaction, about
 Damaged = Callable[[DataError], None]
-NAMED = 20  # damaged entries that are kept by name
 
 
 @dataclass
@@ -38,8 +37,7 @@ class Survey:
     not_finite: int = 0  # values
     sums: dict[int, np.ndarray] = field(default_factory=dict)  # by the number of channels
     pixels: Counter[int] = field(default_factory=Counter)
-    damaged: int = 0  # entries that could not be read
-    named: list[str] = field(default_factory=list)  # what is wrong with the first of them
+    damaged: list[str] = field(default_factory=list)  # what is wrong with entries
 
     def add(self, picture: np.ndarray) -> None:
         """Take in a picture (c, h, w)."""
@@ -55,11 +53,6 @@ class Survey:
         total += picture.sum(axis=(1, 2), dtype=np.float64)
         self.pixels[c] += h * w
 
-    def add_damage(self, error: DataError) -> None:
-        """Count an entry that cannot be read."""
-        self.damaged += 1
-        self.named += [str(error)] * (len(self.named) < NAMED)
-
     @property
     def range(self) -> tuple[float, float]:
         """The least and the most value; zeros if none is a finite number."""
@@ -71,9 +64,9 @@ class Survey:
 
 
 def survey(reader: Reader, entries: Iterable[int]) -> Survey:
-    """Look through some entries of a data set; those that are damaged are counted."""
+    """Look through some entries of a data set; those that are damaged are named."""
     seen = Survey()
-    for _, picture, _ in sound(reader, entries, seen.add_damage):
+    for _, picture, _ in sound(reader, entries, lambda error: seen.damaged.append(str(error))):
         seen.add(picture)
     return seen
 

@@ -26,6 +26,7 @@ from minicaffe.tools.data.reader.picture_set import (
     Size,
     TableSet,
     holds_pictures,
+    inner_hint,
 )
 
 ARCHIVED = (".tar.gz", ".tgz", ".tar", ".zip")
@@ -105,7 +106,7 @@ def _open(source: str, split: Split, beside: Path | None, how: Any, root_folder:
             )
         raise DataError(
             f"{strange}: holds no data set: expected a folder of pictures for each class, two .npy"
-            f" files, an LMDB, CIFAR-10's batches, or the IDX files {', '.join(FILES)}"
+            f" files, an LMDB, CIFAR-10's batches, or the IDX files {', '.join(FILES)}{inner_hint(strange)}"
         )
     if source == CIFAR10:
         return Cifar10Set(None, source, split, beside)

@@ -346,10 +346,6 @@ class Follower(Mute):
         for clock in self.clocks:
             clock.skip(iteration)
 
-    def end(self) -> None:
-        """Training has ended, and run.json says how."""
-        self.page()
-
     def page(self) -> None:
         """Write the page of what the folder now holds, with the net as it now is.
 
@@ -371,6 +367,8 @@ class Follower(Mute):
             checkpoint.replace(self.folder / "report.html", html(data).encode("utf-8"))
         except Exception as error:  # a page is never worth a run
             self.say(f"no report of iteration {solver.iteration}: {reason(error)}")
+
+    end = page  # run.json says how training ended
 
     def look(self, solver: Solver, limits: Limits) -> None:
         """See what the sections see of the net whose weights the solver now has."""

@@ -278,8 +278,7 @@ def test_processes_of_old_models_are_threads_and_told(folder, capsys):
     assert capsys.readouterr().err == "d: feed: processes: threads read, which are as fast\n"
 
 
-def test_however_much_is_read_ahead_nobody_waits_for_ever(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_however_much_is_read_ahead_nobody_waits_for_ever(here):
     np.savez("set.npz", images=np.zeros((3, 1, 1, 1), np.float32), labels=np.arange(3))
     text = """layers: [{name: d, type: Data, top: [x, y], source: set.npz, batch_size: 8192, shuffle: false,
                         workers: 1, prefetch: 9}]"""

@@ -64,8 +64,7 @@ def test_a_pass_in_pieces_has_one_batch_and_given_blobs_none(device):
     assert labels_of(net, 2, end="ip") == [0, 1, 0, 1]
 
 
-def test_a_solver_goes_on_where_it_was(device, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_solver_goes_on_where_it_was(device, here):
 
     def solver():
         made = Solver(parse(TEXT), device=device)

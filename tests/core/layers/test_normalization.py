@@ -46,9 +46,8 @@ def solver(device, **options):
     return made
 
 
-def test_training_keeps_the_statistics_that_tests_use(device, tmp_path, monkeypatch):
+def test_training_keeps_the_statistics_that_tests_use(device, here):
     """The test net reads what the training net remembers, before and after a stop."""
-    monkeypatch.chdir(tmp_path)
     whole = solver(device, snapshot_prefix="a", keep=["conv"])
     first = solver(device, snapshot_prefix="b")
     whole.step(4)
@@ -79,9 +78,8 @@ def test_training_keeps_the_statistics_that_tests_use(device, tmp_path, monkeypa
 
 
 @TYPES
-def test_statistics_of_16_bits_are_float32(cuda, dtype, tmp_path, monkeypatch):
+def test_statistics_of_16_bits_are_float32(cuda, dtype, here):
     """In float16 the sum of a thousand variances of 66 is infinite, and 1 in a thousand is not kept."""
-    monkeypatch.chdir(tmp_path)
     made = solver(cuda, dtype=dtype)
     made.net.params["norm"][1].load(np.full(4, 70_000.0, np.float32))
     before = made.net.weights()

@@ -27,7 +27,7 @@ from core.net.sequences import (
 from core.solver.twins import replays
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit import few_digits, registered
+from kit import registered
 
 from minicaffe.backends import cpu
 from minicaffe.backends.replay import guards, inference
@@ -43,12 +43,10 @@ STEPS = st.lists(
 
 
 @pytest.fixture(autouse=True)
-def ready(monkeypatch, tmp_path):
+def ready(fifty_digits):
     """The drawn digits, but few; a layer of one's own; files go into a folder of their own."""
     pytest.importorskip("h5py")
     pytest.importorskip("PIL")
-    few_digits(monkeypatch)
-    monkeypatch.chdir(tmp_path)
     with registered(sequences.Raising):
         yield
     sequences.group_of.cache_clear()

@@ -10,7 +10,7 @@ import pytest
 from core.layers.test_every_layer import Stretched
 from core.solver.every_layer import ELSEWHERE, Every
 from core.solver.twins import Twins, calls, graphs
-from kit import few_digits, registered
+from kit import registered
 
 from minicaffe import Solver
 from minicaffe.backends.cpu import threads
@@ -21,12 +21,10 @@ WITHOUT_MOMENTUM = "AdaGrad", "RMSProp"
 
 
 @pytest.fixture(autouse=True)
-def ready(monkeypatch, tmp_path):
+def ready(fifty_digits):
     """The drawn digits, but few; a layer of one's own; files go into a folder of their own."""
     pytest.importorskip("h5py")
     pytest.importorskip("PIL")
-    few_digits(monkeypatch)
-    monkeypatch.chdir(tmp_path)
     with registered(Stretched):
         yield
 

@@ -231,8 +231,7 @@ layers:
 """
 
 
-def test_blocks_are_written_out_and_comments_kept(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_blocks_are_written_out_and_comments_kept(here):
     Path("a.yaml").write_text(OF_BLOCKS)
     assert main(["convert", "a.yaml", "b.yaml"]) == main(["convert", "a.yaml", "b.prototxt"]) == 0
     assert Path("b.yaml").read_text() == WITHOUT_BLOCKS

@@ -129,8 +129,7 @@ SMALL = {
 }
 
 
-def test_a_history_beyond_the_nets_type_is_refused_before_any_change(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_a_history_beyond_the_nets_type_is_refused_before_any_change(here):
     solver = Solver(SMALL, device="cpu", snapshot_format="BINARYPROTO")
     file = solver.snapshot()
     found = state.read(file)
@@ -154,8 +153,7 @@ def test_the_weights_lie_beside_a_state_in_a_folder_of_any_name(monkeypatch, tmp
     solver.restore(file)
 
 
-def test_layers_that_hdf5_has_no_place_for_are_told_before_training(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_layers_that_hdf5_has_no_place_for_are_told_before_training(here):
     solver = Solver(SMALL, device="cpu", snapshot_format="HDF5")
     with pytest.raises(CheckpointError, match="HDF5 has no place for a layer named 'a/ip'"):
         solver.solve()

@@ -1,7 +1,6 @@
 """What real files of Caffe and its forks hold beside what caffe.proto of BVLC says."""
 
 import dataclasses
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit import layer_text, refusal
+from kit import layer_text, refusal, registered
 
 from minicaffe import Layer, Net, Solver, SpecError, parse, read, register
 from minicaffe.core.config.declare import Filler, SolverSpec
@@ -64,20 +63,9 @@ def my_scale():
     return MyScale
 
 
-@contextmanager
-def types_restored():
-    """Forget the types registered within it."""
-    before = dict(REGISTRY)
-    try:
-        yield
-    finally:
-        REGISTRY.clear()
-        REGISTRY.update(before)
-
-
 @pytest.fixture
 def own_types():
-    with types_restored():
+    with registered():
         yield my_scale()
 
 
@@ -130,7 +118,7 @@ def test_a_declaration_is_the_block_of_its_type(own_types):
 )
 def test_any_declaration_goes_there_and_back(given_keys):
     """To a prototxt, in the block of its type, and back to the same keys."""
-    with types_restored():
+    with registered():
         keys = keys_of(my_scale())
 
         def plain(value):
@@ -690,7 +678,7 @@ def test_an_unknown_key_is_told_before_what_it_may_have_caused():
 
 @given(st.lists(st.sampled_from(["ba", "bo", "bi", "bu"]), unique=True, min_size=1))
 def test_unknown_keys_of_a_declaration_are_told_with_the_others_and_left_out(names):
-    with types_restored():
+    with registered():
         my_scale()
         inside = " ".join(f"{name}: 1" for name in names)
         text = DATA + (

@@ -10,6 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from minicaffe.tools.data.augment import bilinear, nearest
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader.base import Entry, Reader
 
+WINDOWS = ("thumbs.db", "desktop.ini")  # its own files, passed over as hidden ones are
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 # Of a split, the first that is there
 SPLITS = {
@@ -78,7 +80,9 @@ class PictureSet(Reader):
         return str(lists.find(self.root_folder + word, [self.list.parent], f"{self.list}"))
 
     def fingerprint(self, i: int, depth: int) -> Any:
-        return of_file(self.place(i), depth)
+        with suppress(DataError):  # of a file that is missing
+            return of_file(self.place(i), depth)
+        return None
 
 
 class ListSet(PictureSet):
@@ -114,8 +118,8 @@ class FolderSet(PictureSet):
         if strange:
             hint = did_you_mean(strange[0], self.classes)
             raise DataError(f"{home / strange[0]}: there is no such class in {trained}{hint}")
-        self.paths, labels, self.passed_over = [], [], []
-        self.passed_over += [str(home / name) for name in _files(home)]
+        self.passed_over = [str(home / name) for name in _files(home)]
+        self.paths, labels = [], []
         for label, word in enumerate(self.classes):
             before = len(self.paths)
             for path in below(home / word):
@@ -165,6 +169,12 @@ def holds_pictures(folder: Path) -> bool:
         return False
 
 
+def inner_hint(folder: Path) -> str:
+    """Returns a hint that names a folder in another whose own folders are classes or splits; or ""."""
+    inner = sorted(place for place in folder.glob("[!.]*") if holds_pictures(place))
+    return f"; did you mean {str(inner[0])!r}?" if inner else ""
+
+
 def _split(folder: Path, split: str) -> tuple[Path, Path]:
     """The folder of a split, and that which tells the classes."""
     within = _folders(folder)
@@ -192,7 +202,8 @@ def of_split(names: Iterable[str], split: str) -> list[str]:
 
 def _listed(folder: Path) -> list[os.DirEntry[str]]:
     with raised_as(DataError, f"{folder}: cannot be read"), os.scandir(folder) as entries:
-        return sorted((e for e in entries if e.name[0] != "."), key=lambda entry: entry.name)
+        shown = (e for e in entries if e.name[0] != "." and e.name.lower() not in WINDOWS)
+        return sorted(shown, key=lambda entry: entry.name)
 
 
 def _folders(folder: Path) -> list[str]:
@@ -541,7 +552,7 @@ class PairSet(PictureSet):
         self.labels_as: Colour = "grey"
         if path.is_dir():
             self.labels_as = "labels"
-            within = split_of(path, split)
+            within, _ = _split(path, split)
             self.own_split, self.origin = within != path, str(within)
             self.pairs = pairs_in(within)
         else:
@@ -585,17 +596,6 @@ def holds_pairs(folder: Path) -> bool:
     names = of_split(os.listdir(folder) if folder.is_dir() else (), "train")
     places = (folder, *(folder / name for name in names))
     return any(_one(place, IMAGES) and _one(place, MASKS) for place in places)
-
-
-def split_of(folder: Path, split: str) -> Path:
-    """The folder of a split: itself, if it is not divided. Raises DataError if the split is missing."""
-    names = os.listdir(folder)
-    if not any(_one(folder / name, IMAGES) for name in of_split(names, "train")):
-        return folder
-    for name in of_split(names, split):
-        if _one(folder / name, IMAGES):
-            return folder / name
-    raise DataError(f"{folder}: has a folder train; expected beside it, for TEST, test or val")
 
 
 def pairs_in(folder: Path) -> list[tuple[str, str]]:

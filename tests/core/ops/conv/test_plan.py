@@ -28,17 +28,10 @@ from minicaffe.core.ops.conv.implicit import IMPLICIT, Implicit
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
-pytestmark = pytest.mark.usefixtures("engines")
+pytestmark = pytest.mark.usefixtures("no_plans", "engines")
 LARGE = ConvGeometry(4, 6, (16, 14), 8, Window((3, 3)))  # 290 thousand multiply-adds
 SMALL = ConvGeometry(2, 3, (8, 7), 4, Window((3, 3)))
 POINT = ConvGeometry(2, 3, (8, 7), 4, Window((1, 1)))
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch, tmp_path):
-    """An empty folder of plans, and a process that knows none."""
-    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "plans"))
-    monkeypatch.setattr(autotune_cache, "_known", {})
 
 
 @pytest.fixture
