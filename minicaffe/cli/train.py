@@ -299,6 +299,7 @@ def train(args: Train, communicator: Communicator) -> int:
         return find_lr.run(args, spec, args.pick_device(spec, communicator), communicator)
     kind = progress.Quiet if args.quiet else progress.Bar if sys.stderr.isatty() else progress.Lines
     shown: progress.Progress = progress.Json() if args.json else kind()
+    shown.rows = args.data is not None
     hearers: list[Any] = [shown.hear] if isinstance(shown, progress.Json) else []
     if args.tensorboard:
         tensorboard.library()

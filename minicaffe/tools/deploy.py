@@ -391,7 +391,7 @@ class Preparation:
         return self.mean if isinstance(self.mean, np.ndarray) else None
 
     def preprocessing(self, mean_file: str) -> dict[str, Any] | None:
-        """What a picture goes through, for JSON, a mean image in `mean_file`; None if the net takes none."""
+        """What a picture goes through, for JSON, a mean image in `mean_file`; None of a net of other data."""
         if self.input is None:
             return None
         image = self.mean_image is not None

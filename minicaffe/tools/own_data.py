@@ -223,7 +223,8 @@ def adapt(
         )
     passes = spec.solver.max_iter / per_epoch
     lines.append(
-        f"training: {passes:.4g} epochs of {per_epoch} iterations, batches of {batch} ({why});"
+        f"training: {passes:.4g} epoch{'s' * (passes != 1)} of {per_epoch}"
+        f" iteration{'s' * (per_epoch != 1)}, batches of {batch} ({why});"
         f" {spec.solver.type}, rate {spec.solver.base_lr:g}, falling to 0 (cosine)"
     )
     lines += [f"WARNING: {warning}" for warning in data_set.warnings]

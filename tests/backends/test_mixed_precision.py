@@ -63,8 +63,7 @@ def test_no_engine_is_chosen_that_is_not_exact_enough(cuda, dtype):
         assert found.error[case.fastest(found.ms)] <= 1e-2
 
 
-def test_on_the_cpu_16_bits_are_an_error(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_on_the_cpu_16_bits_are_an_error(tmp_path, capsys, here):
     with pytest.raises(DeviceError, match=r"^dtype float16 needs CUDA; on cpu \(asked for\)"):
         Net(parse(LENET), device="cpu")
     with pytest.raises(DeviceError, match="dtype float16 needs CUDA"):

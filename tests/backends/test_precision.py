@@ -64,8 +64,7 @@ def test_an_older_gpu_is_exact_and_says_so(cuda, monkeypatch):
     assert not made.tf32 and "precision tf32 needs CUDA and an A100 or later" in repr(made)
 
 
-def test_what_a_run_leaves_behind_is_of_the_precision_that_it_had(cuda, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_a_run_leaves_behind_is_of_the_precision_that_it_had(cuda, tmp_path, here):
     for model, precision in ((EXACT, "tf32"), (SINGLE, "highest")):
         run = tmp_path / precision
         made = Solver(parse(model), device="cuda", precision=precision, run=run, report=Lines())
@@ -86,8 +85,7 @@ def test_measurements_are_kept_apart(cuda):
     assert len({autotune_cache.path(cuda.of_precision(name)) for name in PRECISIONS}) == 2
 
 
-def test_the_command_says_it(cuda, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_says_it(cuda, tmp_path, capsys, here):
     (tmp_path / "net.yaml").write_text(EXACT)
     assert (
         main(["time", "net.yaml", "--device", "cuda", "--precision", "tf32", "--iterations", "1"])

@@ -780,7 +780,9 @@ def test_which_pictures_were_tested_is_said(cli, model):
     assert re.match(r"test output +mean\naccuracy ", cli("test", "run").out)
     ran = cli("train", name, "--run", "whole", "--set", "layers.mnist.split=0")
     assert "TEST data: 50 images of set.npz" in ran.err
-    assert "iteration 0: accuracy on the training pictures = " in ran.err
+    assert re.search(
+        r"iteration 0: accuracy on the training pictures = .* \(before training\)\n", ran.err
+    )
     table = r"output +mean\naccuracy on the training pictures "
     assert re.match(table, ran.out) and re.match(table, cli("test", "whole").out)
     about = [json.loads(Path(run, "run.json").read_text())["tests_on"] for run in ("run", "whole")]

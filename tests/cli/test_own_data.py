@@ -12,6 +12,7 @@ from minicaffe.errors import pip_install
 from minicaffe.tools.training import folder as run_folder
 
 Image = pytest.importorskip("PIL.Image")
+CPU = ("--device", "cpu")
 TRAIN = ("train", "small", "--size", "16", "--device", "cpu", "--max-iter", "2", "--data")
 
 
@@ -144,6 +145,18 @@ def test_lines_fit_the_terminal(cli, terminal, pets, monkeypatch):
     assert max(map(len, head)) <= 60
     told = cli("new", "--help").out.partition("example:")[0].splitlines()
     assert max(map(len, told)) <= 60
+
+
+def test_each_epoch_is_a_row(cli, pets):
+    for epochs, said in (("1", "1 epoch of 2 iterations"), ("3", "3 epochs of 2 iterations")):
+        ran = cli("train", "small", "--size", "16", "--epochs", epochs, "--data", "pets", *CPU)
+        assert f"training: {said}, " in ran.err and "snapshot: " not in ran.err
+    rows = [line.split("  ") for line in ran.err.splitlines()]
+    rows = [[cell.strip() for cell in row if cell] for row in rows]
+    head = ["epoch", "train loss", "test loss", "accuracy", "images/s", "time left"]
+    at = rows.index(head)
+    assert [row[0] for row in rows[at + 1 : at + 4]] == ["1", "2", "3"]
+    assert rows[at + 3][-1] == "0:00" and all(len(row) == 6 for row in rows[at + 1 : at + 4])
 
 
 def test_the_command_that_goes_on_names_the_run_once(cli, pets, interrupt):

@@ -157,6 +157,18 @@ def test_loss_lr_and_speed_are_whole_in_80_columns(solver, terminal, now):
     assert re.search(r"loss=0\.04336, lr=0\.00964\d*, \d+ images/s\]", terminal.states()[-1])
 
 
+def test_the_loss_in_the_bar_moves(solver, terminal, now):
+    with redirect_stderr(terminal):
+        bar = Bar()
+        bar.begin(solver)
+        for _ in range(3):
+            solver.step(1)
+            now[0] += 1
+            bar.iterated(solver)
+    losses = [re.search(r"loss=[\d.]+", state) for state in terminal.states()]
+    assert len({loss[0] for loss in losses if loss}) == 3
+
+
 def test_the_bars_speed_leaves_tests_out(solver, terminal, now):
     """And there is none before there is one."""
     with redirect_stderr(terminal):

@@ -72,8 +72,7 @@ class Bomb:
         return (os.system, ("touch exploded",))
 
 
-def test_nothing_is_unpickled(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_nothing_is_unpickled(tmp_path, here):
     np.savez(tmp_path / "a.npz", x=np.array([Bomb()], dtype=object))
     with pytest.raises(CheckpointError, match="promises"), Reader(tmp_path / "a.npz") as reader:
         reader["x"]

@@ -65,6 +65,7 @@ class Report:
     def tested(self, iteration: int, scores: Mapping[str, Any]) -> None:
         """A test is done; `scores` are the means of the test net's outputs."""
         text = ", ".join(f"{score_name(k, self.suffixes)} = {show(v)}" for k, v in scores.items())
+        text += " (before training)" * (iteration == 0)
         self.line(f"iteration {iteration}: {'test ' * (not any(self.suffixes))}{text}")
 
     def saving(self, path: str) -> None:

@@ -98,7 +98,7 @@ def flat(layer: Node, layer_types: LayerTypes, taken: Mapping[str, Any], unknown
 
 
 def own_blocks(layers: list[Node], layer_types: LayerTypes) -> list[Node]:
-    """The layers less blocks of keys of other types, which Caffe ignores; a line says so of each, once."""
+    """The layers less blocks of another type's keys, which Caffe ignores; a line tells of each once."""
     own_layers, warned = [], set()
     for layer in layers:
         kind = layer.value["type"].value if "type" in layer.value else ""

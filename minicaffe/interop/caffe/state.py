@@ -94,7 +94,7 @@ def save(
 
 
 def weights_file(path: str | Path, learned_net: str) -> Path:
-    """The weights' file that a state names, there or beside the state. Raises CheckpointError."""
+    """The file of weights that a state names: there, or else beside it. Raises CheckpointError without one."""
     if not learned_net:
         raise CheckpointError(f"{path}: names no weights (learned_net); load them with --weights")
     name = learned_net.replace("\\", "/").rpartition("/")[2]

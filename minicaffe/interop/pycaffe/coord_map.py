@@ -48,7 +48,7 @@ class UnconnectedError(SpecError, RuntimeError):
 
 
 def conv_params(fn: Function) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-    """(axis, stride, kernel, pad) of a layer with windows, the kernel dilated. Raises CropError."""
+    """(axis, stride, dilated kernel, pad) of a layer with windows. Raises CropError if keys do not tell."""
     home = "pooling_param" if fn.type_name == "Pooling" else "convolution_param"
     params = fn.params.get(home, fn.params)
     single = sorted({f"{k}_{s}" for k in ("kernel", "stride", "pad") for s in "hw"} & set(params))

@@ -217,10 +217,7 @@ class Recipe:
         return label
 
     def make(self, picture: np.ndarray, chance: np.ndarray, out: np.ndarray) -> None:
-        """Write what the net sees of a picture (c, h, w) into `out`; `chance` are `numbers` of [0, 1).
-
-        Raises DataError if it does not fit.
-        """
+        """Write what the net sees of a picture (c, h, w) into `out`. Raises DataError if it does not fit."""
         if out.dtype == np.uint8 != picture.dtype:
             raise DataError(f"expected bytes, as in the first picture, got {picture.dtype}")
         picture = scale(picture, *self.whole(*picture.shape[1:]))

@@ -82,10 +82,7 @@ ANNOTATED, PLAIN = b"\x0a", b"\x08"  # how an AnnotatedDatum begins, and how a D
 
 
 class LmdbSet(Reader):
-    """The pictures of a database; those that are encoded are given in `colour`, else as they are.
-
-    Sizes may vary; three channels are blue, green, red.
-    """
+    """The pictures of a database, of any sizes, blue before green before red; encoded ones in `colour`."""
 
     blue_first = in_order = True
 

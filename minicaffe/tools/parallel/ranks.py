@@ -172,7 +172,7 @@ def digest(*parts: Any) -> str:
 
 
 def begin_alike(solver: Any) -> None:
-    """Have all ranks begin, once, with rank 0's state. Raises CheckpointError for several iterations."""
+    """Have all ranks begin with rank 0's state. Raises CheckpointError if they are not at one iteration."""
     at = solver.communicator.allgather_obj(solver.iteration)
     for rank, iteration in enumerate(at):
         if iteration != at[0]:
@@ -520,7 +520,7 @@ class Ranks(OneRank):
             iteration.sum(self.agree, what="what all ranks ask for")
 
     def run(self, work: Callable[[], None]) -> None:
-        """Have all ranks do work in which they `agree`; raises on all of them what fails on any before."""
+        """Have all ranks do work in which they `agree`, after their passes; raise on all what fails on any."""
         self.begin()
         try:
             work()

@@ -37,10 +37,7 @@ Batch = Mapping[str, np.ndarray]
 
 
 def where(first: Seen) -> str:
-    """The layer, and which of its blobs or parameters.
-
-    Parameters are what a layer comes with, blobs and gradients what it has computed.
-    """
+    """The layer, and which parameter that it comes with, or blob or gradient that it has computed."""
     what = "parameter" if isinstance(first.of, Param) else "blob"
     if first.which == "diff":
         what = f"the gradient of {what}"

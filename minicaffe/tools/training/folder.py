@@ -252,10 +252,7 @@ def is_run(folder: str | Path) -> bool:
 
 
 def fresh(name: str) -> Path:
-    """Make a folder for a new run, runs/NAME-YYYYMMDD-HHMMSS, or -2, -3, ... if that is taken.
-
-    Raises CheckpointError if it cannot be made.
-    """
+    """Make a new run's folder, runs/NAME-YYYYMMDD-HHMMSS, or -2, ... where that is. Raises CheckpointError."""
     for one in numbered(f"{name}-{datetime.now():%Y%m%d-%H%M%S}"):
         path = Path(RUNS, one)
         with _making(path):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from functools import partialmethod
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ from minicaffe.core.net.summary import table
 from minicaffe.core.solver.report import Report, score_name, show
 from minicaffe.errors import MinicaffeError, pip_install
 from minicaffe.tools.training.folder import json_line
-from minicaffe.tools.training.speed import Speed, images_per_iteration
+from minicaffe.tools.training.speed import Speed, epochs, images_per_iteration
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -41,7 +43,9 @@ for _name, _method in vars(Report).items():  # all that a solver says; `write` i
 
 
 class Progress(Report):
-    """What a bar and lines have in common: the speed since the last line, tests left out."""
+    """What a bar and lines have in common: the speed without tests; with `rows` a test is a row of a table."""
+
+    rows = headed = False
 
     def begin(self, solver: Solver) -> None:
         """Training starts; a line says what Numba would bring, where it is missing."""
@@ -71,15 +75,40 @@ class Progress(Report):
 
     def tested(self, iteration: int, scores: Mapping[str, Any]) -> None:
         """Show the scores; the time of the test does not count into the speed."""
-        super().tested(iteration, scores)
+        show_test = self.row if self.rows else super().tested
+        show_test(iteration, scores)
         self.speed.skip(iteration)
+
+    def row(self, iteration: int, scores: Mapping[str, Any]) -> None:
+        """Show a test as a row, the first one below the head of its table."""
+        rate, left = self.speed.rate, (self.solver.spec.max_iter or 0) - iteration
+        per_epoch = max(1, math.ceil(round(iteration / (epochs(self.solver) or 1), 6)))
+        epoch, loss = iteration / per_epoch, self.solver.loss()
+        cells = {"epoch": f"{epoch:.4g}", "train loss": f"{loss:.4f}"}
+        for name, score in scores.items():
+            if np.size(score) == 1:
+                name = "test loss" if name == "loss" else score_name(name, self.suffixes)
+                cells[name] = show(score)
+        cells["images/s"] = f"{rate * self.images:.0f}"
+        cells["time left"] = clock(left / rate) if rate else ""
+        if not self.headed:
+            self.headed = True
+            self.line("  ".join(f"{name:>9}" for name in cells))
+        self.line("  ".join(f"{cell:>{max(len(name), 9)}}" for name, cell in cells.items()))
+
+    def saved(self, path: str, best: bool = False) -> None:
+        """A snapshot was written; the path of the best one is told at the end, too."""
+        if not self.rows:
+            super().saved(path, best)
 
 
 class Lines(Progress):
     """A line every `display` iterations, with the speed and the time left."""
 
     def displayed(self, iteration: int, loss: float, rate: float) -> None:
-        """Show the loss and the speed."""
+        """Show the loss and the speed, unless a row will."""
+        if self.rows:
+            return
         text = f"iteration {iteration}: loss = {loss:.6g}, lr = {rate:.6g}"
         if speed := self.speed.at(iteration):
             left = clock(((self.solver.spec.max_iter or 0) - iteration) / speed)
@@ -138,7 +167,7 @@ class Bar(Progress):
 
         super().begin(solver)
         form = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-        most, done = solver.spec.max_iter, solver.iteration
+        most, done, self.due = solver.spec.max_iter, solver.iteration, 0.0
         self.bar = tqdm(total=most, initial=done, dynamic_ncols=True, bar_format=form)
 
     def end(self) -> None:
@@ -155,9 +184,15 @@ class Bar(Progress):
             self.bar.write(text, file=sys.stderr)
 
     def iterated(self, solver: Solver) -> None:
-        """Move the bar."""
-        if self.bar is not None:
-            self.bar.update()
+        """Move the bar and, once a second, the loss in it."""
+        if self.bar is None:
+            return
+        self.bar.update()
+        now = time.perf_counter()
+        if now >= self.due and solver.communicator.size == 1:
+            self.due = now + 1
+            losses = solver.watch.told(solver.device).losses[: max(solver.iterations.recorded, 1)]
+            self.displayed(solver.iteration, float(np.mean(losses)), solver.rate)
 
     def displayed(self, iteration: int, loss: float, rate: float) -> None:
         """Put the loss into the bar."""

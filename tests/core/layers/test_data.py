@@ -17,9 +17,8 @@ N = 10
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, here):
     """Ten training images whose pixels are their number, of 4 x 5, and three test images."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "set").mkdir()
     for name, count in (("train", N), ("t10k", 3)):
         images = 10 * np.arange(count, dtype=np.uint8)[:, None, None]

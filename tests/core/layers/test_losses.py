@@ -78,8 +78,7 @@ def test_no_label_that_counts_divides_by_one(device):
         assert net.loss == 0 and not device.to_host(net.blobs["b0"].diff).any()
 
 
-def test_a_matrix_is_read_once_from_beside_the_model(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_matrix_is_read_once_from_beside_the_model(tmp_path, here):
     (tmp_path / "nets").mkdir()
     np.save(tmp_path / "nets" / "h.npy", np.eye(3) * 2)
     text = """

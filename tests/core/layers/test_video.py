@@ -18,9 +18,8 @@ LENGTH = 3
 
 
 @pytest.fixture
-def clips(tmp_path, monkeypatch):
+def clips(tmp_path, here):
     """Frames (clip, number, h, w, 3), red first, of which clips of LENGTH begin at two frames."""
-    monkeypatch.chdir(tmp_path)
     frames = np.random.default_rng(0).integers(0, 256, (2, 5, 6, 8, 3), dtype=np.uint8)
     for clip, pattern in enumerate(("image_{:04d}.png", "{:06d}.png")):
         (tmp_path / f"v{clip}").mkdir()

@@ -36,8 +36,7 @@ solver: {base_lr: 0.001, max_iter: 2, test_iter: 1, test_interval: 1, best: loss
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path, here):
     (tmp_path / "net.prototxt").write_text(NET)
     return tmp_path
 

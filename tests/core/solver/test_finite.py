@@ -98,8 +98,7 @@ def known():
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path, here):
     return tmp_path
 
 

@@ -85,9 +85,8 @@ def instructions(of: Solver, steps: int) -> int:
 
 
 @pytest.mark.parametrize("how", ["replayed", "ordinary"])
-def test_a_signal_at_any_instruction(how, tmp_path, monkeypatch, alarm, request):
+def test_a_signal_at_any_instruction(how, tmp_path, alarm, request, here):
     """Three steps, so that one tests, with averaged weights, and one displays."""
-    monkeypatch.chdir(tmp_path)
     subject, twin = solver(how), solver(how)
     every = max(1, instructions(subject, 3) // (2000 if request.config.getoption("--long") else 24))
     twin.step(subject.iteration - twin.iteration)
@@ -111,9 +110,8 @@ def test_a_signal_at_any_instruction(how, tmp_path, monkeypatch, alarm, request)
 
 
 @pytest.mark.parametrize("how", ["replayed", "ordinary"])
-def test_an_exception_at_any_instruction_is_told_at_the_least(how, tmp_path, monkeypatch, request):
+def test_an_exception_at_any_instruction_is_told_at_the_least(how, tmp_path, request, here):
     """As a debugger or another thread raises them: undone, done, or the solver says that its update is torn."""
-    monkeypatch.chdir(tmp_path)
     subject, twin = solver(how), solver(how)
     every = max(1, instructions(subject, 1) // (1000 if request.config.getoption("--long") else 16))
     twin.step(subject.iteration - twin.iteration)
@@ -143,8 +141,7 @@ def test_an_exception_at_any_instruction_is_told_at_the_least(how, tmp_path, mon
 
 
 @pytest.mark.parametrize("what", ["displayed", "iterated", "tested", "testing"])
-def test_an_exception_of_a_report(what, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_an_exception_of_a_report(what, tmp_path, monkeypatch, here):
     subject, twin = solver("replayed"), solver("replayed")
     monkeypatch.setattr(subject.report, what, stop)
     with pytest.raises(Stop):
@@ -213,8 +210,7 @@ def test_signals_of_several_kinds_wait_and_other_threads_change_nothing(alarm):
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_rule_of_ones_own_that_fails_is_undone_or_done(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_rule_of_ones_own_that_fails_is_undone_or_done(tmp_path, here):
 
     class Own(Solver):
         fails = ""

@@ -25,8 +25,7 @@ TIMES = ("seconds", "images_per_s", "memory_mib")
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path, here):
     (tmp_path / "line.yaml").write_text(MODEL)
 
 

@@ -39,9 +39,8 @@ solver: {base_lr: 1.0e+9, max_iter: 20}
 
 
 @pytest.fixture(autouse=True)
-def things(tmp_path, monkeypatch):
+def things(tmp_path, here):
     """A data set of 20 images in a folder, beside which the tests run."""
-    monkeypatch.chdir(tmp_path)
     folder = tmp_path / "things"
     folder.mkdir()
     random = np.random.default_rng(0)

@@ -249,8 +249,7 @@ def test_every_comment_is_kept_in_its_order(write):
     assert [line.partition("#")[2].strip() for line in out.splitlines() if "#" in line] == comments
 
 
-def test_what_the_command_does(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_the_command_does(tmp_path, capsys, here):
     Path("a.prototxt").write_text(COMMENTED)
     assert main(["convert", "a.prototxt", "a.yaml"]) == 0
     assert capsys.readouterr().err == "a.yaml: 2 layers\n"

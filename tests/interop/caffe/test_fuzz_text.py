@@ -102,8 +102,7 @@ def test_a_prototxt_works_before_it_is_spoilt(name, tmp_path):
     assert attempt(texts()[name], tmp_path / "a.prototxt") in ("ran", "shapes")
 
 
-def test_a_spoilt_prototxt_works_or_is_refused_in_one_line(request, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_spoilt_prototxt_works_or_is_refused_in_one_line(request, tmp_path, here):
     count = 5000 if request.config.getoption("--long") else 300
     models, path = itertools.cycle(texts().values()), tmp_path / "a.prototxt"
     spoilt = (mutated(next(models), random.Random(f"spoilt {i}")) for i in range(count))

@@ -20,9 +20,8 @@ NAMES = [
 
 
 @pytest.fixture
-def case_of(monkeypatch, tmp_path):
+def case_of(tmp_path, here):
     """Of a solver's case by name: the solver, made as Caffe's was, and Caffe's files, in a folder of their own."""
-    monkeypatch.chdir(tmp_path)
 
     def made(name):
         case = cases.load(name)
@@ -143,8 +142,7 @@ def test_a_history_beyond_the_nets_type_is_refused_before_any_change(here):
     np.testing.assert_array_equal(weight, before)
 
 
-def test_the_weights_lie_beside_a_state_in_a_folder_of_any_name(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_the_weights_lie_beside_a_state_in_a_folder_of_any_name(tmp_path, here):
     (tmp_path / "my.solverstates").mkdir()
     settings = {"snapshot_format": "BINARYPROTO", "snapshot_prefix": "my.solverstates/s"}
     solver = Solver(SMALL, device="cpu", **settings)

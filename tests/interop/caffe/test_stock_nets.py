@@ -66,8 +66,7 @@ def lay_out(name: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_a_stock_solver_trains_its_net(name, tmp_path, monkeypatch, caplog):
-    monkeypatch.chdir(tmp_path)
+def test_a_stock_solver_trains_its_net(name, tmp_path, caplog, here):
     reader, _, _, left = SOLVERS[name]
     path = lay_out(name, tmp_path)
     sets = [f"layers.{reader}.batch_size={BATCH}", "solver.display=0", "solver.snapshot=0"]

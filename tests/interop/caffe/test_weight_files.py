@@ -224,8 +224,7 @@ def test_conversion_there_and_back_is_the_identity(net, tmp_path, monkeypatch):
         ({}, "a.npy c.caffemodel", "a.npy cannot become c.caffemodel"),
     ],
 )
-def test_what_cannot_be_converted(given, words, message, tmp_path, monkeypatch, command):
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_converted(given, words, message, tmp_path, command, here):
     np.savez("a.npz", **(given or {"ip__0": np.ones((2, 3))}))
     np.save("a.npy", np.ones(3) * 1j)
     ip = layer_text("InnerProduct", "inner_product_param { num_output: 2 }", "ip")

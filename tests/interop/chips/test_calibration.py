@@ -185,9 +185,8 @@ def test_a_data_set_is_read_in_the_nets_order_of_channels(tmp_path):
 
 
 @pytest.fixture
-def words(tmp_path, monkeypatch):
+def words(here):
     """A command that calibrates net.yaml on set.npz in the current folder."""
-    monkeypatch.chdir(tmp_path)
     Path("net.yaml").write_text(NET.replace("1, 2, 6, 6", "1, 1, 6, 6"))
     CalibrationNet("net.yaml", device="cpu").net.save("w.npz")
     np.savez("set.npz", x=PICTURES[:, 0], y=np.arange(9) % 3)

@@ -9,8 +9,7 @@ from minicaffe.storage import lists
 from minicaffe.storage.lists import find
 
 
-def test_where_a_file_is_looked_for(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_where_a_file_is_looked_for(tmp_path, here):
     (tmp_path / "nets").mkdir()
     with pytest.raises(DataError, match=r"^source: no such file; looked for 'a' and 'nets/a'$"):
         find("a", [Path("nets")], "source")

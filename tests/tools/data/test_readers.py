@@ -19,9 +19,8 @@ from minicaffe.tools.data.reader.cifar10_set import FILES
 
 
 @pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
+def alone(tmp_path, monkeypatch, here):
     """An empty current folder, no network."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MINICAFFE_DATA", raising=False)
     monkeypatch.setenv("MINICAFFE_OFFLINE", "1")
     return tmp_path

@@ -19,9 +19,8 @@ from PIL import Image
 
 
 @pytest.fixture
-def table(tmp_path, monkeypatch):
+def table(tmp_path, here):
     """Writes rows as a table, beside pictures 0.png ... 5.png, and opens a split of it."""
-    monkeypatch.chdir(tmp_path)
     for number in range(6):
         Image.new("RGB", (4 + number, 5), (number, 0, 0)).save(f"{number}.png")
 

@@ -57,8 +57,7 @@ def photos(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def arrays(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def arrays(here):
     images = np.arange(60, dtype=np.uint8).reshape(60, 1, 1, 1)
     np.savez("set.npz", images=images, labels=np.arange(60) % 3)
     return "set.npz"

@@ -142,7 +142,7 @@ def _imported(
 
 @np.errstate(all="ignore")  # of numbers that are not finite the comparison tells
 def fold(outputs: Blobs) -> int:
-    """Fold layers whose bottom nothing else reads, until nothing more can; returns how many are gone."""
+    """Fold layers whose bottom nothing else reads, while there are any; returns how many are gone."""
     count = 0
     while _fold_one(living(outputs), outputs):
         count += 1

@@ -23,10 +23,7 @@ _RECORD = 1 + 3 * 32 * 32
 
 
 class Cifar10Set(InMemory):
-    """CIFAR-10 in a folder, or, without one, fetched when the first picture is asked for.
-
-    Pictures are red, green, blue; in memory once looked at.
-    """
+    """CIFAR-10 in a folder, else fetched when a picture is asked for; red, green, blue, then in memory."""
 
     shape = _PICTURE
     own_split = True

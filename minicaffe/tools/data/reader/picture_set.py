@@ -86,10 +86,7 @@ class PictureSet(Reader):
 
 
 class ListSet(PictureSet):
-    """The pictures that a text file lists: a path and a label in each line.
-
-    A picture that is not there is told when it is asked for.
-    """
+    """The pictures of a list, a path and a label in each line; one that is missing is told when it is read."""
 
     def __init__(self, path: Path, name: str, *how: Any, **keys: Any):
         """`how` and `keys` are what PictureSet takes."""
