@@ -129,7 +129,7 @@ report.scales = (curves, panel, width, height) => {
   let [x0, x1] = report.zoom || [least(xs), most(xs)];
   if (!(x1 > x0)) [x0, x1] = [(x0 || 0) - 0.5, (x0 || 0) + 0.5];
   const ys = all.filter(([x]) => x >= x0 && x <= x1).map(([, y]) => y);
-  let [y0, y1] = ys.length ? [least(ys), most(ys)] : [0, 1];
+  let [y0, y1] = ys.length ? [panel.unit === "MiB" ? 0 : least(ys), most(ys)] : [0, 1];
   if (!(y1 - y0 > 1e-9 * Math.max(Math.abs(y0), Math.abs(y1)))) [y0, y1] = y0 ? [y0 - Math.abs(y0) / 2, y0 + Math.abs(y0) / 2] : [-1, 1];
   const { f, back, ticks, told } = report.rise(panel, y0, y1);
   const spare = (f(y1) - f(y0)) * 0.05;

@@ -10,7 +10,7 @@ report.curves = (host) => {
   report.hidden = new Set();
   report.zoom = null;
   const grid = make("div", { class: "charts" });
-  const charts = data.panels.map((panel, i) => report.chart(grid, panel, i === 0));
+  const charts = data.panels.map((panel, i) => report.chart(grid, panel, i < 2));
   const redraw = () => charts.forEach((chart) => chart.draw());
   const show = (x, from) => charts.forEach((chart) => chart.show(x, chart === from));
   charts.forEach((chart) => report.listen(chart, show, redraw));

@@ -36,8 +36,10 @@ report.tiles = (run, total) => {
   const facts = Object.entries(run.scores)
     .filter(([, score]) => typeof score === "number")
     .slice(0, 4)
-    .map(([name, score]) => [report.scoreName(run, name), report.score(score)]);
+    .map(([name, score]) => [`${report.scoreName(run, name)}, last`, report.score(score)]);
   const { train } = run;
+  const best = run.events.filter((event) => event.kind === "snapshot" && event.best).at(-1);
+  if (best) facts.push(["iteration of the best", number(best.iteration)]);
   const speeds = train.images_per_s.filter((value) => value !== null).sort((a, b) => a - b);
   facts.push(["training loss", report.score(last(train.loss))]);
   facts.push([total ? `of ${number(total)} iterations` : "iterations", number(run.iteration)]);

@@ -55,14 +55,13 @@ def filters(study: Study) -> dict[str, Any]:
 
 
 def features(study: Study) -> dict[str, Any]:
-    """The maps of some blobs for the first test samples, each blob stretched from its least to its most."""
+    """The maps of some blobs for samples of each class, each blob stretched from its least to its most."""
     names, ends = study.features, study.ends
     if not names:
         raise LeftOutError("no blob of the net has maps (n, c, h, w)")
-    first = study.some(SAMPLES)
+    first = study.some(min(max(SAMPLES, study.classes), 2 * SAMPLES))
     rows = []
-    for name in names:
-        blob = first[name]
+    for name, blob in ((name, first[name]) for name in names if name in first):
         if name == study.pictures:
             images = [_sheet(picture[None], 1) for picture in as_seen(study.test_net, name, blob)]
         else:
@@ -228,7 +227,7 @@ WORK = {False: 2e10, True: 2e12}  # multiply-adds of a pass, above which a CPU, 
 
 def graph(study: Study) -> dict[str, Any]:
     """The net that is trained as a drawing, layers as boxes and blobs as arrows with their shapes."""
-    return {"svg": notebook.svg(study.shapes("TRAIN").graph, direction="LR")}
+    return {"svg": notebook.svg(study.shapes("TRAIN").graph, direction="TB")}
 
 
 def layers(study: Study) -> dict[str, Any]:
@@ -290,7 +289,8 @@ def _times(study: Study) -> tuple[dict[str, tuple[float, float]], str]:
     size = net.steps[0].tops[0].shape[:1]
     batch = f", batch {size[0]}" if size else ""
     count = len(times[net.steps[0].spec.name][0])
-    taken = f"Medians of {count} passes on {where}{batch}, as minicaffe time takes them."
+    taken = f"Medians of {count} passes on {where}{batch}, as minicaffe time takes them,"
+    taken += " when this page was made: the run itself may have been faster."
     return medians(times), taken
 
 

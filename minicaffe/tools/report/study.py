@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,13 +170,52 @@ class Study:
         return None
 
     def some(self, count: int) -> dict[str, np.ndarray]:
-        """The blobs of `kept`, of so many samples of the first test batch, one of each label first."""
-        net = self.test_net
+        """The blobs of `kept`, of so many test samples by their labels, as many of each as time allows."""
+        most = -(-count // max(1, min(count, self.classes)))  # of a label
+        found: dict[int, list[dict[str, np.ndarray]]] = {}
+        for new in self.passes(self.limits.seconds / 4):
+            labels = host(self.test_net, self.ends.labels) if self.ends else np.zeros(new)
+            flat = labels.reshape(len(labels), -1)[:new, 0].astype(int).tolist()
+            if any(len(found.get(label, ())) < most for label in flat):
+                arrays = {name: np.atleast_1d(host(self.test_net, name)) for name in self.kept}
+            for i, label in enumerate(flat):
+                if len(rows := found.setdefault(label, [])) < most:
+                    rows.append({key: one[i].copy() for key, one in arrays.items() if i < len(one)})
+            if sum(map(len, found.values())) >= most * max(1, self.classes):
+                break
+        ranked = sorted((i, label) for label, rows in found.items() for i in range(len(rows)))[
+            :count
+        ]
+        chosen = [found[label][i] for label, i in sorted((label, i) for i, label in ranked)]
+        names = [name for name in self.kept if all(name in rows for rows in chosen)]
+        return {name: np.stack([rows[name] for rows in chosen]) for name in names}
+
+    def passes(self, seconds: float) -> Iterator[int]:
+        """Run the test net over the test data as long as time allows; yields how many samples are new.
+
+        `test_iter` batches are tested where nothing says how many samples there are.
+        """
+        net, seen, until = self.test_net, 0, time.perf_counter() + seconds
+        size = net.blobs[self.ends.labels if self.ends else self.kept[0]].shape[0]
+        batches = ((self.spec.solver is not None and self.spec.solver.test_iter) or (1,))[0]
+        whole = self.count or batches * size
         net.context.passes = 0
-        net.forward()
-        arrays = {name: host(net, name) for name in self.kept}
-        chosen = varied(arrays[self.ends.labels], count) if self.ends else list(range(count))
-        return {name: array[chosen[: len(array)]] for name, array in arrays.items() if array.ndim}
+        while seen < whole and (not seen or time.perf_counter() <= until):
+            net.forward()
+            yield min(size, whole - seen)
+            seen += size
+
+    @property
+    def count(self) -> int | None:
+        """How many samples the test data has; None if nothing says it."""
+        sets: Any = (getattr(step.layer, "dataset", None) for step in self.test_net.steps)
+        return next((len(one) for one in sets if one is not None), None)
+
+    @property
+    def classes(self) -> int:
+        """How many classes the scores are of; 0 of a net without an answer."""
+        scores = self.ends and self.test_net.blobs[self.ends.scores]
+        return scores.shape[self.ends.axis] if scores and self.ends else 0
 
     @functools.cached_property
     def features(self) -> list[str]:
@@ -213,30 +252,20 @@ class Study:
 
     @functools.cached_property
     def tested(self) -> Tested:
-        """What a pass over the test data finds: each sample once, as long as time allows, one batch at least.
+        """What a pass over the test data finds, one batch at least.
 
-        `test_iter` batches are tested where nothing says how many samples there are. Raises LeftOutError for a
-        net without an answer and for scores that are no numbers, and what the net raises.
+        Raises LeftOutError for a net without an answer and for scores that are no numbers, and what the net
+        raises.
         """
-        ends, solver = self.ends, self.spec.solver
+        ends, net = self.ends, self.test_net
         if ends is None:
             raise LeftOutError("the net has neither Accuracy nor SoftmaxWithLoss in the phase TEST")
-        net = self.test_net
-        datasets = [getattr(step.layer, "dataset", None) for step in net.steps]
-        data: Any = next((data for data in datasets if data is not None), None)
-        size, count = net.blobs[ends.labels].shape[0], len(data) if data is not None else None
-        batches = ((solver is not None and solver.test_iter) or (1,))[0]
-        whole = batches * size if count is None else count
-        classes = net.blobs[ends.scores].shape[ends.axis]
-        tested = Tested(np.zeros((classes, classes), np.int64), count)
-        net.context.passes, until = 0, time.perf_counter() + self.limits.seconds
-        while tested.seen < whole:
-            net.forward()
+        tested = Tested(np.zeros((self.classes, self.classes), np.int64), self.count)
+        for new in self.passes(self.limits.seconds):
             images = host(net, self.pictures) if self.pictures else None
-            batch = host(net, ends.scores), host(net, ends.labels), images
-            tested.add(ends, batch, min(size, whole - tested.seen), MISTAKES)
-            if time.perf_counter() > until:
-                break
+            tested.add(
+                ends, (host(net, ends.scores), host(net, ends.labels), images), new, MISTAKES
+            )
         return tested
 
     @property
@@ -266,15 +295,3 @@ def detector(steps: Sequence[Step]) -> tuple[str, str | None] | None:
         return None
     judges = [step for step in steps if step.spec.type == "DetectionEvaluate"]
     return ends[-1].tops[0].name, judges[-1].bottoms[1].name if judges else None
-
-
-def varied(labels: np.ndarray, count: int) -> list[int]:
-    """The first samples of so many labels; of fewer labels, the first samples.
-
-    >>> varied(np.array([7, 7, 2, 7, 1]), 3)
-    [0, 2, 4]
-    """
-    flat = labels.reshape(len(labels), -1)[:, 0]
-    first = sorted(np.unique(flat, return_index=True)[1].tolist())[:count]
-    rest = [i for i in range(len(labels)) if i not in first]
-    return sorted(first + rest[: count - len(first)])

@@ -1,5 +1,5 @@
 "use strict";
-/* Section "Try it by hand": a canvas to draw on, samples to choose from, and the net's answer to either. */
+/* Section "Try it by hand": a canvas to draw on or to drop a picture on, samples to choose from, and the net's answer. */
 
 report.sections.try = (host, data) => {
   const { make } = report;
@@ -49,6 +49,29 @@ report.sections.try = (host, data) => {
   });
   report.busy.push(() => drawn);
 
+  /* A picture's file, turned as its EXIF says and laid on white, as `minicaffe predict` takes it */
+  const photo = async (file) => {
+    const bitmap = await createImageBitmap(file).catch(() => null);
+    clear();
+    if (!bitmap) return bars.say(`${file.name} is no picture that this browser can read.`);
+    const whole = make("canvas", { width: bitmap.width, height: bitmap.height });
+    const started = performance.now(), on = whole.getContext("2d", { willReadFrequently: true });
+    on.fillStyle = "#fff";
+    on.fillRect(0, 0, whole.width, whole.height);
+    on.drawImage(bitmap, 0, 0);
+    const scale = Math.min(paper.width / whole.width, paper.height / whole.height);
+    const [width, height] = [whole.width * scale, whole.height * scale];
+    brush.drawImage(whole, (paper.width - width) / 2, (paper.height - height) / 2, width, height);
+    show(hand.prepared(on.getImageData(0, 0, whole.width, whole.height), data));
+    return bars.took(performance.now() - started);
+  };
+  paper.addEventListener("dragover", (event) => event.preventDefault());
+  paper.addEventListener("drop", (event) => {
+    event.preventDefault();
+    if (event.dataTransfer.files.length) photo(event.dataTransfer.files[0]);
+  });
+  const file = make("input", { type: "file", accept: "image/*", change: () => file.files.length && photo(file.files[0]) });
+
   const save = () => make("a", { href: paper.toDataURL("image/png"), download: "drawing.png" }).click();
   const samples = (data.samples || []).map((one) => {
     const picture = hand.decode(one.picture, Uint8Array);
@@ -69,10 +92,11 @@ report.sections.try = (host, data) => {
   paper.className = "paper";
   const controls = make("div", { class: "controls" },
     make("button", { type: "button", click: clear }, "Clear"),
+    make("label", {}, "picture", file),
     make("label", {}, "brush", wide), colour ? make("label", {}, "colour", colour) : null,
     make("button", { type: "button", click: save, title: "minicaffe predict answers the picture as this page does" }, "Save as PNG"));
   host.append(
-    make("p", { class: "soft small" }, `Draw ${thing}${samples.length ? ", or choose a sample" : ""}; the net (${data.text}) computes its answer in this page.`),
+    make("p", { class: "soft small" }, `Drop a picture on the paper, or choose one; or draw ${thing}${samples.length ? ", or choose a sample" : ""}; the net (${data.text}) computes its answer in this page.`),
     make("div", { class: "try" },
       make("div", {}, paper, controls),
       make("figure", {}, seen, make("figcaption", { class: "soft small" }, `what the net sees, ${oh} × ${ow}`)),
@@ -146,6 +170,7 @@ hand.bars = ({ classes, count }) => {
   return {
     host: make("div", { class: "answer", style: `--name: ${classes.length ? "7rem" : "1.2rem"}` }, spoken, list, took),
     show,
+    say: (text) => (took.textContent = text),
     took: (ms) => (took.textContent = `computed in ${ms.toFixed(0)} ms`),
   };
 };

@@ -71,6 +71,7 @@ def page(classifier: Classifier) -> dict[str, Any]:
         "mean": encoded(mean_of(data).ravel().astype("<f4")),
         "scale": data.transform.scale,
         "digit": takes_digits(data) and data.image[0] == 1,
+        "fit": data.fit,
         "blue_first": bool(data.blue_first),
         "count": math.prod(classifier.net.blobs[classifier.output].shape[1:]),
         "classes": [str(one) for one in getattr(data.dataset, "classes", None) or ()],
@@ -90,6 +91,8 @@ def samples(study: Study, data: Pictures) -> list[dict[str, Any]]:
     if ends is None or study.pictures is None or not data.transform.scale:
         return []
     some = study.some(SAMPLES)
+    if not {study.pictures, ends.labels} <= some.keys():  # not as many of both
+        return []
     pictures, labels = some[study.pictures], some[ends.labels]
     if pictures.shape[1:] != shape or labels.size != len(pictures):
         return []

@@ -14,19 +14,20 @@ hand.turned = (a) => {
   return b;
 };
 
-/* A resize of the rows by the filter of Lanczos with three lobes. */
-hand.narrowed = (a, w) => {
+/* Filters: how far they reach, and the weight at a distance. Lanczos' has three lobes. */
+hand.sinc = (t) => (t === 0 ? 1 : Math.sin(Math.PI * t) / (Math.PI * t));
+hand.lanczos = { reach: 3, weigh: (t) => (Math.abs(t) < 3 ? hand.sinc(t) * hand.sinc(t / 3) : 0) };
+hand.triangle = { reach: 1, weigh: (t) => Math.max(0, 1 - Math.abs(t)) };
+
+/* A resize of the rows by a filter. */
+hand.narrowed = (a, w, { reach, weigh }) => {
   const b = hand.plane(w, a.h), scale = a.w / w, wide = Math.max(scale, 1);
-  const sinc = (t) => (t === 0 ? 1 : Math.sin(Math.PI * t) / (Math.PI * t));
   for (let x = 0; x < w; x++) {
     const middle = (x + 0.5) * scale;
-    const first = Math.max(0, Math.floor(middle - 3 * wide + 0.5));
-    const last = Math.min(a.w, Math.floor(middle + 3 * wide + 0.5));
+    const first = Math.max(0, Math.floor(middle - reach * wide + 0.5));
+    const last = Math.min(a.w, Math.floor(middle + reach * wide + 0.5));
     const weights = [];
-    for (let i = first; i < last; i++) {
-      const t = (i - middle + 0.5) / wide;
-      weights.push(Math.abs(t) < 3 ? sinc(t) * sinc(t / 3) : 0);
-    }
+    for (let i = first; i < last; i++) weights.push(weigh((i - middle + 0.5) / wide));
     const whole = weights.reduce((sum, v) => sum + v, 0);
     for (let y = 0; y < a.h; y++) {
       let sum = 0;
@@ -37,9 +38,52 @@ hand.narrowed = (a, w) => {
   return b;
 };
 
-hand.resized = (a, w, h) => {
-  const across = a.w === w ? a : hand.narrowed(a, w);
-  return a.h === h ? across : hand.turned(hand.narrowed(hand.turned(across), h));
+hand.resized = (a, w, h, filter = hand.lanczos) => {
+  const across = a.w === w ? a : hand.narrowed(a, w, filter);
+  return a.h === h ? across : hand.turned(hand.narrowed(hand.turned(across), h, filter));
+};
+
+/* Of another size as OpenCV's INTER_LINEAR has it, bit for bit: `bilinear` of tools/data/augment.py. */
+hand.linear = (a, w, h) => {
+  if (a.w === w && a.h === h) return a;
+  const b = hand.plane(w, h), one = 2048;
+  if (a.w === 2 * w && a.h === 2 * h) {
+    for (let y = 0; y < h; y++) {
+      for (let x = 0; x < w; x++) {
+        const i = 2 * y * a.w + 2 * x;
+        b[y * w + x] = (a[i] + a[i + 1] + a[i + a.w] + a[i + a.w + 1] + 2) >> 2;
+      }
+    }
+    return b;
+  }
+  const taps = (size, wanted, rows) => Array.from({ length: wanted }, (_, i) => {
+    const at = Math.fround((i + 0.5) * (size / wanted) - 0.5), first = Math.floor(at);
+    const share = !rows && (first < 0 || first >= size - 1) ? 0 : Math.fround(at - first);
+    const within = (j) => Math.min(Math.max(j, 0), size - 1);
+    return [within(first), within(first + 1), hand.round(Math.fround((1 - share) * one)), hand.round(Math.fround(share * one))];
+  });
+  const rows = taps(a.h, h, true), columns = taps(a.w, w, false);
+  rows.forEach(([top, below, upper, lower], y) => columns.forEach(([left, right, first, second], x) => {
+    const across = (row) => (a[row * a.w + left] * first + a[row * a.w + right] * second) >> 4;
+    b[y * w + x] = (((across(top) * upper) >> 16) + ((across(below) * lower) >> 16) + 2) >> 2;
+  }));
+  return b;
+};
+
+/* The shorter side scaled to that of w x h; what hangs over is cut off, what lacks is black. */
+hand.covered = (a, w, h, crop) => {
+  const size = Math.min(w, h);
+  const [ow, oh] = a.h <= a.w ? [Math.max(1, Math.floor((size * a.w) / a.h)), size] : [size, Math.max(1, Math.floor((size * a.h) / a.w))];
+  const scaled = hand.resized(a, ow, oh, hand.triangle), b = hand.plane(w, h);
+  const begin = (whole, own) => {
+    const part = crop || Math.min(whole, own);
+    return Math.floor((whole - part) / 2) - Math.floor((own - part) / 2);
+  };
+  const [left, top] = [begin(w, ow), begin(h, oh)];
+  for (let y = Math.max(0, top); y < Math.min(h, top + oh); y++) {
+    for (let x = Math.max(0, left); x < Math.min(w, left + ow); x++) b[y * w + x] = scaled[(y - top) * ow + x - left];
+  }
+  return b;
 };
 
 /* Scaled to fit into w x h, the aspect kept. */
@@ -108,12 +152,17 @@ hand.digit = (paper, w, h) => {
 
 /* What is on a canvas, RGBA, as a picture, flat (c, h, w), uint8.
 
-   `data` is {image: [c, h, w], digit, blue_first}. */
-hand.prepared = ({ data: rgba, width, height }, { image: [c, h, w], digit, blue_first }) => {
+   `data` is {image: [c, h, w], crop: [top, left, h, w], fit, digit, blue_first}. */
+hand.prepared = ({ data: rgba, width, height }, { image: [c, h, w], crop, fit, digit, blue_first }) => {
   const planes = [0, 1, 2].map((k) => hand.plane(width, height, Uint8ClampedArray.from({ length: width * height }, (_, i) => rgba[4 * i + k])));
   const [red, green, blue] = planes;
   const grey = () => red.map((v, i) => hand.round(0.299 * v + 0.587 * green[i] + 0.114 * blue[i]));
-  const sized = (plane) => hand.placed(hand.fitted(plane, w, h), w, h);
+  const fits = {
+    contain: (plane) => hand.placed(hand.fitted(plane, w, h), w, h),
+    cover: (plane) => hand.covered(plane, w, h, crop[2] < h ? crop[2] : 0),
+    stretch: (plane) => hand.linear(plane, w, h),
+  };
+  const sized = fits[fit] ?? fits.contain;
   if (c === 3) return Uint8Array.from((blue_first ? planes.reverse() : planes).flatMap((plane) => [...sized(plane)]));
   const paper = hand.plane(width, height, grey());
   if (digit) return Uint8Array.from(hand.digit(paper, w, h));

@@ -8,10 +8,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from minicaffe import Net, read
+from minicaffe import Net, parse, read
 from minicaffe.backends import device as backend
 from minicaffe.tools.report import write
 from minicaffe.tools.report.sections import as_seen, smaller
+from minicaffe.tools.report.study import Limits, Study
 
 CPU = backend.device("cpu")
 
@@ -65,6 +66,29 @@ def test_pictures_of_mistakes_are_the_data_sets(make_run):
     for one in sections(folder)["mistakes"]["shown"]:
         with image.open(io.BytesIO(base64.b64decode(one["image"].partition(",")[2]))) as opened:
             assert (np.asarray(opened) == images[one["entry"], 0]).all()
+
+
+def test_samples_are_of_each_class_where_the_data_is_sorted(tmp_path):
+    images = np.arange(24, dtype=np.uint8).reshape(24, 1, 1) * np.ones((1, 8, 8), np.uint8)
+    np.savez(
+        tmp_path / "sorted.npz",
+        x_train=images,
+        y_train=np.repeat([0, 1, 2], 8),
+        x_test=images,
+        y_test=np.repeat([0, 1, 2], 8),
+    )
+    text = f"""
+layers:
+  - {{name: data, type: Data, top: [data, label], source: {tmp_path}/sorted.npz, batch_size: 5}}
+  - {{name: conv, type: Convolution, num_output: 2, kernel_size: 3}}
+  - {{name: ip, type: InnerProduct, num_output: 3}}
+  - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}}
+"""
+    study = Study(parse(text), lambda net: None, "", CPU, Limits())
+    some = study.some(7)
+    assert some["label"].tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert some["data"][:, 0, 0, 0].tolist() == [0, 1, 2, 8, 9, 16, 17]
+    assert some["conv"].shape == (7, 2, 6, 6)
 
 
 def test_layers_have_times_shapes_and_memory(make_run):

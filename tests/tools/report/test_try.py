@@ -1,6 +1,7 @@
 """The net in the page against ours, in headless Chromium: layers, a drawing's preparation, strokes on the canvas."""
 
 import base64
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,9 @@ from reading_files import read_picture
 from minicaffe import Net
 from minicaffe.core.net import parse
 from minicaffe.errors import ShapeError
-from minicaffe.tools.data import idx
+from minicaffe.tools.data import idx, png
 from minicaffe.tools.data.fetch import FILES
+from minicaffe.tools.data.pictures import prepared
 from minicaffe.tools.deploy import Classifier
 from minicaffe.tools.report import make, try_
 from minicaffe.tools.report.study import LeftOutError
@@ -108,6 +110,25 @@ const begin = (name) => {
   report.sections.try(host, data.pages[name]);
   const box = host.querySelector("canvas").getBoundingClientRect();
   return [shares().length, box.left, box.top, box.width, box.height];
+};
+const file = (bytes) => new File([Uint8Array.from(atob(bytes), (c) => c.charCodeAt(0))], "a.png");
+const drop = async (name, bytes) => {
+  begin(name);
+  const dataTransfer = new DataTransfer();
+  dataTransfer.items.add(file(bytes));
+  host.querySelector("canvas").dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+  for (let i = 0; i < 200 && !host.querySelector(".answer > p:last-child").textContent.match(/computed|no picture/); i++) {
+    await new Promise((done) => setTimeout(done, 20));
+  }
+  return [shares(), host.querySelector(".answer > p:last-child").textContent];
+};
+const fitted = async (bytes, image, fit, crop) => {
+  const bitmap = await createImageBitmap(file(bytes));
+  const canvas = Object.assign(document.createElement("canvas"), { width: bitmap.width, height: bitmap.height });
+  const on = canvas.getContext("2d");
+  on.drawImage(bitmap, 0, 0);
+  const rgba = on.getImageData(0, 0, canvas.width, canvas.height);
+  return Array.from(hand.prepared(rgba, { image, fit, crop: [0, 0, crop, crop], digit: false, blue_first: false }));
 };
 const end = async (name) => {
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
@@ -318,6 +339,40 @@ def test_colours_drawn_by_finger_go_in_as_the_data_has_them(seen):
     given = (theirs - np.array([10, 20, 30]).reshape(3, 1, 1)) * 0.001
     expected = seen.colours.forward(data=given[None].astype(np.float32))["prob"].ravel()
     np.testing.assert_allclose(answer["shares"], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fit", "shape", "size", "crop", "most"),
+    [
+        ("stretch", (3, 24, 20), (40, 65), 24, 0),
+        ("stretch", (3, 24, 24), (48, 48), 24, 0),
+        ("stretch", (3, 24, 20), (7, 9), 24, 0),
+        ("cover", (3, 24, 24), (40, 65), 16, 1),
+        ("cover", (3, 24, 24), (33, 30), 24, 1),
+        ("contain", (3, 24, 20), (40, 65), 24, 1),
+    ],
+)
+def test_a_photograph_is_prepared_as_predict_prepares_it(
+    seen, chromium, fit, shape, size, crop, most
+):
+    pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    told = json.dumps(base64.b64encode(png.encode(pixels)).decode())
+    cut = crop if crop < shape[1] else 0
+    theirs = chromium.evaluate(f"fitted({told}, {list(shape)}, {fit!r}, {crop})")
+    ours, _ = prepared(pixels, shape, fit=fit, crop=cut)
+    assert np.abs(np.reshape(theirs, shape) - ours.astype(int)).max() <= most
+
+
+def test_a_picture_is_dropped_on_the_page(seen, chromium):
+    pixels = np.random.default_rng(0).integers(0, 256, (28, 28), dtype=np.uint8)
+    told = json.dumps(base64.b64encode(png.encode(pixels[..., None])).decode())
+    shares, took = chromium.evaluate(f"drop('cropped', {told})")
+    expected = seen.made["cropped"].predict(pixels[None]).ravel()
+    np.testing.assert_allclose(shares, expected, atol=1e-4)
+    assert took.startswith("computed in ")
+    nothing = json.dumps(base64.b64encode(b"no picture").decode())
+    shares, took = chromium.evaluate(f"drop('cropped', {nothing})")
+    assert (shares, took) == ([], "a.png is no picture that this browser can read.")
 
 
 def test_hostile_names_are_text(seen):
