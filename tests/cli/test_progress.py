@@ -196,3 +196,14 @@ def test_without_a_bar_lines_go_straight_to_stderr(terminal):
         bar.end()
         bar.line("after")
     assert terminal.getvalue() == "before\nafter\n"
+
+
+@pytest.mark.parametrize(("loss", "remarked"), [(2.4, False), (35.6, True)])
+def test_a_first_loss_far_from_that_of_a_guess_is_remarked_on(solver, capsys, loss, remarked):
+    lines = Lines()
+    lines.begin(solver)
+    capsys.readouterr()
+    for iteration in (0, 4):
+        lines.displayed(iteration, loss, 0.1)
+    told = f"the first loss is {loss}; a guess has 2.3, the logarithm of the number of classes: are the samples "
+    assert (told in capsys.readouterr().err) == remarked

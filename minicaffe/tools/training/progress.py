@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minicaffe.core.layers.softmax import SoftmaxLoss
 from minicaffe.core.net.summary import table
 from minicaffe.core.solver.report import Report, score_name, show
 from minicaffe.errors import MinicaffeError, pip_install
@@ -42,6 +43,9 @@ for _name, _method in vars(Report).items():  # all that a solver says; `write` i
         setattr(Together, _name, partialmethod(Together._each, _name))
 
 
+FAR = 3  # times the loss of a guess
+
+
 class Progress(Report):
     """What a bar and lines have in common: the speed without tests; with `rows` a test is a row of a table."""
 
@@ -68,6 +72,19 @@ class Progress(Report):
     def code(self) -> int:
         """The exit code, once all is done."""
         return 0
+
+    def displayed(self, iteration: int, loss: float, rate: float) -> None:
+        """Remark on a first loss that is far from that of a guess, the logarithm of the number of classes."""
+        guess = 0.0
+        for value in self.solver.net.losses if iteration == 0 else ():
+            one: Any = value.producer
+            plain = isinstance(one, SoftmaxLoss) and one.normalization != "NONE"
+            guess += value.loss_weight * math.log(one.ncs[1]) if plain else math.nan
+        if 0 < FAR * guess < loss:
+            self.line(
+                f"the first loss is {loss:.4g}; a guess has {guess:.3g}, the logarithm of the number of"
+                " classes: are the samples prepared as the net expects (mean, scale, order of channels)?"
+            )
 
     def testing(self, iteration: int) -> None:
         """A test begins."""
@@ -107,6 +124,7 @@ class Lines(Progress):
 
     def displayed(self, iteration: int, loss: float, rate: float) -> None:
         """Show the loss and the speed, unless a row will."""
+        super().displayed(iteration, loss, rate)
         if self.rows:
             return
         text = f"iteration {iteration}: loss = {loss:.6g}, lr = {rate:.6g}"
@@ -197,6 +215,7 @@ class Bar(Progress):
     def displayed(self, iteration: int, loss: float, rate: float) -> None:
         """Put the loss into the bar."""
         if self.bar is not None:
+            super().displayed(iteration, loss, rate)
             speed = self.speed.at(iteration) * self.images
             shown = f", {speed:.0f} images/s" if speed else ""
             self.bar.set_postfix_str(f"loss={loss:.4g}, lr={rate:.4g}{shown}")
