@@ -109,7 +109,7 @@ def test_a_data_layer_reads_arrays_from_the_next_pass_on():
     learning.fit(pictures, labels)
     assert score_suffixes(learning.test_nets, learning.net) == ("",)
     data, tested = (net.layers["mnist"] for net in (learning.net, *learning.test_nets))
-    assert len(data.reader) + len(tested.reader) == 50
+    assert (len(data.reader), len(tested.reader)) == (40, 10)
     assert np.unique(learning.net.blobs["data"].data[..., 1:, :]).tolist() == pytest.approx(
         [7 * data.transform.scale]
     )
