@@ -346,12 +346,12 @@ def _look_at(both: Sequence[Reader], source: str, skip_damaged: bool) -> tuple[s
     if not damaged:
         return ()
     check = f"minicaffe data {shlex.quote(source)} --check{' [--split test]' * (len(both) > 1)}"
-    told = f"{source}: {len(damaged)} of {sum(map(len, both))} pictures cannot be read; {check} lists them"
+    problem = f"{source}: {len(damaged)} of {sum(map(len, both))} pictures cannot be read; {check} lists them"
     if not skip_damaged:
-        raise DataError(f"{told}, --skip-damaged trains with the rest; the first: {damaged[0]}")
+        raise DataError(f"{problem}, --skip-damaged trains with the rest; the first: {damaged[0]}")
     if len(sound) < len(class_counts(both[0])) and not both[0].label_shape:
-        raise DataError(f"{told}; among them are all of a class")
-    return (f"{told}; the next ones take their places",)
+        raise DataError(f"{problem}; among them are all of a class")
+    return (f"{problem}; the next ones take their places",)
 
 
 def _spread(reader: Reader) -> tuple[float, float] | None:

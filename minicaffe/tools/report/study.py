@@ -53,7 +53,7 @@ class Mistake:
 
 @dataclass
 class Tested:
-    """What a pass found. `confusion` (label, answer) counts labels; `seen` of `count` samples were seen."""
+    """What a pass by_label. `confusion` (label, answer) counts labels; `seen` of `count` samples were seen."""
 
     confusion: np.ndarray
     count: int | None
@@ -172,21 +172,21 @@ class Study:
     def some(self, count: int) -> dict[str, np.ndarray]:
         """The blobs of `kept`, of so many test samples by their labels, as many of each as time allows."""
         most = -(-count // max(1, min(count, self.classes)))  # of a label
-        found: dict[int, list[dict[str, np.ndarray]]] = {}
+        by_label: dict[int, list[dict[str, np.ndarray]]] = {}
         for new in self.passes(self.limits.seconds / 4):
             labels = host(self.test_net, self.ends.labels) if self.ends else np.zeros(new)
             flat = labels.reshape(len(labels), -1)[:new, 0].astype(int).tolist()
-            if any(len(found.get(label, ())) < most for label in flat):
+            if any(len(by_label.get(label, ())) < most for label in flat):
                 arrays = {name: np.atleast_1d(host(self.test_net, name)) for name in self.kept}
             for i, label in enumerate(flat):
-                if len(rows := found.setdefault(label, [])) < most:
+                if len(rows := by_label.setdefault(label, [])) < most:
                     rows.append({key: one[i].copy() for key, one in arrays.items() if i < len(one)})
-            if sum(map(len, found.values())) >= most * max(1, self.classes):
+            if sum(map(len, by_label.values())) >= most * max(1, self.classes):
                 break
-        ranked = sorted((i, label) for label, rows in found.items() for i in range(len(rows)))[
+        ranked = sorted((i, label) for label, rows in by_label.items() for i in range(len(rows)))[
             :count
         ]
-        chosen = [found[label][i] for label, i in sorted((label, i) for i, label in ranked)]
+        chosen = [by_label[label][i] for label, i in sorted((label, i) for i, label in ranked)]
         names = [name for name in self.kept if all(name in rows for rows in chosen)]
         return {name: np.stack([rows[name] for rows in chosen]) for name in names}
 
