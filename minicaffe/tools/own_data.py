@@ -595,8 +595,7 @@ def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
         softmaxes = [layer for layer in last if layer.type == "Softmax"]
         if not softmaxes and (len(last) != 1 or last[0].type not in LOGITS):
             raise SpecError(
-                "the model is no classifier: expected a SoftmaxWithLoss, a Softmax at its end, or logits,"
-                f" of {' or '.join(LOGITS)}"
+                "the model is no classifier: expected a SoftmaxWithLoss, or a Softmax or scores at its end"
             )
         (scores,) = (softmaxes[-1].bottom or ())[:1] if softmaxes else last[0].tops
         loss = LayerSpec(name="loss", type="SoftmaxWithLoss", bottom=(scores, label), top=("loss",))

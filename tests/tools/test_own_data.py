@@ -183,8 +183,8 @@ def test_classifiers_of_the_zoo(photos, model, last, image):
 @pytest.mark.parametrize(
     ("model", "data", "given", "line"),
     rows("""
-        mnist_autoencoder | photos | {} | the model is no classifier: expected a SoftmaxWithLoss, or a Softmax at its end
-        mnist_siamese | photos | {} | the model is no classifier: expected a SoftmaxWithLoss, or a Softmax at its end
+        mnist_autoencoder | photos | {} | the model is no classifier: expected a SoftmaxWithLoss, or a Softmax or scores at its end
+        mnist_siamese | photos | {} | the model is no classifier: expected a SoftmaxWithLoss, or a Softmax or scores at its end
         lstm | photos | {} | the model does not say how large its pictures are: give --size WxH
         none.yaml | photos | {} | none.yaml: reads no pictures: it has no data layer or Input
         segment | photos | {} | the model labels each pixel: expected in photos a folder images and a folder masks
