@@ -1,10 +1,15 @@
 """Reference numbers computed with BVLC Caffe 1.0, as nets and arrays of ours."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from minicaffe import Net, Solver
+from minicaffe.core.layers.blob import Param
+from minicaffe.core.solver.report import Mute
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "caffe"
@@ -64,6 +69,31 @@ def as_layer(caffe: dict[str, Any]) -> dict[str, Any]:
 
 def from_json(text: Any) -> dict[str, Any]:
     return json.loads(str(text))
+
+
+def solver_of(case: dict[str, Any], **more: Any) -> Solver:
+    """A solver made as the case's was, which says nothing and saves nothing at the end."""
+    settings = {"max_iter": 10_000, **from_json(case["solver_json"]), **more}
+    settings["snapshot_after_train"] = False
+    settings.pop("display", None)
+    model = {**as_model(from_json(case["net_json"])), "solver": settings}
+    return Solver(model, device="cpu", report=Mute())
+
+
+def params_of(net: Net, case: dict[str, Any]) -> dict[str, Param]:
+    """The parameters that a case follows."""
+    names = [name.rsplit("__", 1) for name in json.loads(str(case["param_names"]))]
+    return {f"{layer}__{i}": net.params[layer][int(i)] for layer, i in names}
+
+
+def feed(net: Net, case: dict[str, Any], start: int = 0) -> None:
+    """The net reads the batches of a case, those of the iteration `start` first."""
+    pairs = zip(case["data"], case["label"], strict=True)
+    batches = itertools.islice(pairs, start * int(case["iter_size"]), None)
+    blobs = [value.blob for value in net.steps[0].tops]
+    net.steps[0].layer.forward = lambda: [
+        np.copyto(b.data, a) or b.data for b, a in zip(blobs, next(batches), strict=True)
+    ]
 
 
 def assert_close(got: Any, wanted: Any, what: str, tolerance: float = 1e-5) -> None:

@@ -349,7 +349,6 @@ def fifty_digits(monkeypatch, here):
 @pytest.fixture
 def few_digits(monkeypatch):
     """A few of the drawn digits in place of the whole set."""
-    from minicaffe.tools.data import datasets
+    from kit import few_digits
 
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 3000, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-3000")  # kept apart from the whole set
+    few_digits(monkeypatch, 3000)

@@ -187,10 +187,18 @@ def full_disk(monkeypatch, *ends: str) -> None:
     monkeypatch.setattr(checkpoint, "write", fails)
 
 
-def few_digits(monkeypatch) -> None:
+def few_digits(monkeypatch, train: int = 50, test: int = 20) -> None:
     """The drawn digits, but few, kept apart from the whole set."""
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-50")
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": train, "test": test})
+    monkeypatch.setattr(datasets, "_DRAWING", f"few-{train}")
+
+
+def digits_for_mnist(monkeypatch) -> None:
+    """The drawn digits for a model that asks for MNIST, wherever that is."""
+    monkeypatch.delenv("MINICAFFE_DATA", raising=False)
+    monkeypatch.setattr(
+        datasets, "shape", lambda _, split, __: (datasets._COUNTS[split], 1, 28, 28)
+    )
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import kit
 import numpy as np
 import pytest
 
-from minicaffe import Net, Solver
+from minicaffe import Net
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.layers import REGISTRY
@@ -156,22 +156,11 @@ def test_a_net_agrees_with_caffe(name):
 @pytest.mark.parametrize("name", cases.names("Solver"))
 def test_training_follows_caffe_step_by_step(name):
     case = cases.load(name)
-    model = cases.as_model(cases.from_json(case["net_json"]))
-    settings = {**cases.from_json(case["solver_json"]), "snapshot_after_train": False}
-    settings.setdefault("max_iter", 10_000)
-    settings.pop("display", None)
-    solver = Solver({**model, "solver": settings}, device="cpu")
-    net, iter_size = solver.net, int(case["iter_size"])
-    named = {}
-    for name in json.loads(str(case["param_names"])):
-        layer, index = name.rsplit("__", 1)
-        named[name] = net.params[layer][int(index)]
-        named[name].data[...] = case[f"traj__{name}"][0]
-    feed = iter(zip(case["data"], case["label"], strict=True))
-    blobs = [value.blob for value in net.steps[0].tops]
-    net.steps[0].layer.forward = lambda: [
-        np.copyto(b.data, a) or b.data for b, a in zip(blobs, next(feed), strict=True)
-    ]
+    solver, iter_size = cases.solver_of(case), int(case["iter_size"])
+    named = cases.params_of(solver.net, case)
+    for name, param in named.items():
+        param.data[...] = case[f"traj__{name}"][0]
+    cases.feed(solver.net, case)
     window = []
     for i in range(int(case["steps"])):
         cases.assert_close(solver.rate, case["lr"][i], f"learning rate {i}", 1e-5)

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpu import HAS_GPU
+from kit import digits_for_mnist, few_digits
 from tools.parallel import mpi
 
 import minicaffe
@@ -67,8 +68,6 @@ def no_gpu(number, reason):
 @pytest.fixture
 def folder(tmp_path, monkeypatch, request):
     """A copy of what a reader has before him, with few drawn digits for MNIST; of README's no pictures."""
-    from minicaffe.tools.data import datasets
-
     for name in ("models", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     if "README.md" not in request.node.name:
@@ -87,12 +86,8 @@ def folder(tmp_path, monkeypatch, request):
         shutil.copy(ROOT / "tests" / "interop" / "caffe" / "nets" / name, mnist)
     (tmp_path / "typo.yaml").write_text(TYPO)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MINICAFFE_DATA", raising=False)
-    monkeypatch.setattr(datasets, "_DRAWING", "few-300")  # kept apart from the whole set
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 300, "test": 100})
-    monkeypatch.setattr(
-        datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)
-    )
+    few_digits(monkeypatch, 300, 100)
+    digits_for_mnist(monkeypatch)
     if not HAS_GPU:  # the stand-in is slow
         monkeypatch.setattr("minicaffe.backends.device._cuda", no_gpu)
     monkeypatch.syspath_prepend(tmp_path)

@@ -87,9 +87,8 @@ def test_a_step_of_lenet_takes_few_operations(found, engine, most):
     """At batch 64, where each costs some 5 us to launch: 131, 268 and 901 before they were counted."""
     counts = found[f"LeNet, {engine}"]["counts"]
     assert counts["in all"] <= most
-    assert (
-        counts["upload"] == 2
-    )  # which images the batch holds, with the rule's numbers; Dropout's key
+    # Which images the batch holds, with the rule's numbers; Dropout's key
+    assert counts["upload"] == 2
 
 
 def test_a_replayed_step_of_lenet_is_a_graph_and_what_changes(found):

@@ -20,9 +20,8 @@ from minicaffe.errors import MinicaffeError, SpecError
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 MODELS = Path(__file__).resolve().parent.parent / "models"
-SPOILT = (
-    Path(__file__).parent / "nets" / "spoilt"
-)  # models that hold every layer with most of its keys
+# Models that hold every layer with most of its keys
+SPOILT = Path(__file__).parent / "nets" / "spoilt"
 SMALL = 20 << 20  # bytes of a net that is run, not only measured
 WORK = 10**8  # multiply-adds of such a net
 
@@ -201,20 +200,8 @@ def test_a_spoilt_model_works_or_is_refused_in_one_line(request, tmp_path, monke
 
 def test_any_bytes_are_refused_in_one_line(request, tmp_path):
     rng, path = random.Random(5), tmp_path / "model.yaml"
-    soup = [
-        *NASTY[:-6],
-        "\n",
-        "\n  ",
-        "\n- ",
-        ": ",
-        "- ",
-        "? ",
-        "a",
-        "&a ",
-        "*a ",
-        '"\\U',
-        "%YAML 1.",
-    ]
+    soup = [*NASTY[:-6], "\n", "\n  ", "\n- ", ": ", "- ", "? ", "a", "&a ", "*a "]
+    soup += ['"\\U', "%YAML 1."]
     for _ in range(5000 if request.config.getoption("--long") else 500):
         if rng.random() < 0.3:
             data = rng.randbytes(rng.randrange(30))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit import few_digits
 
 from minicaffe import Net, parse
 from minicaffe.cli import catalogue
@@ -30,10 +31,7 @@ def test_every_layer_says_what_it_is_and_where_it_comes_from(name):
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - NOT_ALONE))
 def test_an_example_is_true(name, tmp_path, monkeypatch):
-    from minicaffe.tools.data import datasets
-
-    monkeypatch.setattr(datasets, "_DRAWING", "few-300")
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 300, "test": 100})
+    few_digits(monkeypatch, 300, 100)
     shutil.copytree(ROOT / "tests" / "fixtures" / "examples", tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     shapes, own, expected = catalogue.example(REGISTRY[name])

@@ -320,16 +320,8 @@ def test_it_is_found_as_cupy_on_the_path():
     assert python(code, PYTHONPATH=str(HERE), STANDIN_ORDER="reversed") == [1, "reversed"]
 
 
-OWN_NAMES = {
-    "is_stand_in",
-    "synchronizations",
-    "allocations",
-    "uploads",
-    "operations",
-    "graphs",
-    "ALL",
-}
-OWN_NAMES |= {"thread_order", "late_copies", "device_count", "CompilerMissingError"}
+OWN_NAMES = {"is_stand_in", "synchronizations", "allocations", "uploads", "operations", "graphs"}
+OWN_NAMES |= {"ALL", "thread_order", "late_copies", "device_count", "CompilerMissingError"}
 
 COMPARE = """
 import inspect, json, operator, os, warnings

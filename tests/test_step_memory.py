@@ -10,20 +10,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit import few_digits
 
 from minicaffe import Net, Solver, parse
 from minicaffe.backends import cpu
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.elementwise import Dropout
 from minicaffe.interop.caffe.forks.whole import Whole
-from minicaffe.tools.data import datasets, fetch, idx
+from minicaffe.tools.data import fetch, idx
 from minicaffe.tools.data.layers.data import Data
 
 ROOT = Path(__file__).parent.parent
 CAST_BUFFERS = 128 << 10  # NumPy's own, of fixed size, where an operation mixes types
-STEPS = sorted(
-    (ROOT / "tests" / "nets" / "steps").glob("*.yaml")
-)  # nets of every layer that learns
+# Nets of every layer that learns
+STEPS = sorted((ROOT / "tests" / "nets" / "steps").glob("*.yaml"))
 NETS = pytest.mark.parametrize("text", [pytest.param(p.read_text(), id=p.stem) for p in STEPS])
 FEWER = {  # for a device that runs one thread after the other
     "batch_size: 100": "batch_size: 10",
@@ -68,9 +68,8 @@ def test_the_nets_hold_every_type_of_layer():
 
 @pytest.mark.skipif(not cpu.available(), reason="needs Numba")
 @NETS
-def test_a_step_on_the_cpu_allocates_no_array(few_digits, text, monkeypatch):
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 1500, "test": 20})  # 15 batches
-    monkeypatch.setattr(datasets, "_DRAWING", "few-1500")
+def test_a_step_on_the_cpu_allocates_no_array(text, monkeypatch):
+    few_digits(monkeypatch, 1500)  # 15 batches
     solver = Solver(parse(text), device="cpu")
     smallest = min(
         v.blob.data.nbytes for s in solver.net.steps for v in s.tops if v.blob.size > 5000

@@ -448,32 +448,20 @@ def test_o_says_where_output_goes(cli, folder):
 
 
 def test_caffes_flags_are_done(cli):
-    made = cli(
-        "train", "-solver=tiny.yaml", "--device", "cpu", "--max-iter", "1", "--run", "caffes"
-    )
+    made = cli("train", "-solver=tiny.yaml", *CPU, "--max-iter", "1", "--run", "caffes")
     assert made.code == 0
     told = "minicaffe: Caffe's flags are done, as minicaffe train tiny.yaml --device cpu --max-iter 1 --run caffes"
     assert told in made.err.splitlines()
-    run = cli(
-        "test",
-        "--model",
-        "tiny.yaml",
-        "-weights",
-        "tiny_iter_1.npz",
-        "--iterations=2",
-        "--device",
-        "cpu",
-    )
+    words = ("--model", "tiny.yaml", "-weights", "tiny_iter_1.npz", "--iterations=2")
+    run = cli("test", *words, *CPU)
     assert run.code == 0
     assert "minicaffe test tiny.yaml --weights tiny_iter_1.npz --batches 2 --device cpu" in run.err
 
 
 def test_cuda_where_there_is_no_cupy(mistake, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    for driver, told in (
-        (True, "CuPy is not installed; the extra cuda12 or"),
-        (False, "there is no NVIDIA driver"),
-    ):
+    needed = "CuPy is not installed; the extra cuda12 or"
+    for driver, told in ((True, needed), (False, "there is no NVIDIA driver")):
         monkeypatch.setattr(cuda_device, "has_driver", lambda driver=driver: driver)
         for name in ("cuda", "cuda:7"):
             assert told in mistake("train", "tiny.yaml", "--device", name)
@@ -688,15 +676,7 @@ def test_summary(cli):
     lines = ran.out.splitlines()
     assert (ran.code, ran.err) == (0, "")
     assert lines[0] == "LeNet, phase TRAIN, float32"
-    assert lines[1].split() == [
-        "layer",
-        "type",
-        "tops",
-        "parameters",
-        "multiply-adds",
-        "column",
-        "bytes",
-    ]
+    assert " ".join(lines[1].split()) == "layer type tops parameters multiply-adds column bytes"
     assert "parameters: 431,080 (1.6 MiB)" in lines
     assert "multiply-adds of a forward pass: 146,752,000" in lines
     test = cli("summary", "models/lenet.yaml", "--phase", "TEST")
@@ -780,9 +760,8 @@ def test_which_pictures_were_tested_is_said(cli, model):
     assert re.match(r"test output +mean\naccuracy ", cli("test", "run").out)
     ran = cli("train", name, "--run", "whole", "--set", "layers.mnist.split=0")
     assert "TEST data: 50 images of set.npz" in ran.err
-    assert re.search(
-        r"iteration 0: accuracy on the training pictures = .* \(before training\)\n", ran.err
-    )
+    told = r"iteration 0: accuracy on the training pictures = .* \(before training\)\n"
+    assert re.search(told, ran.err)
     table = r"output +mean\naccuracy on the training pictures "
     assert re.match(table, ran.out) and re.match(table, cli("test", "whole").out)
     about = [json.loads(Path(run, "run.json").read_text())["tests_on"] for run in ("run", "whole")]

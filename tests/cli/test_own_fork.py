@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from kit import few_digits
 
 from minicaffe.cli import main
 from minicaffe.core.layers import REGISTRY
-from minicaffe.tools.data import datasets
 
 FORK = '''
 """Three layers of a fork of one's own, one of which has the name of a layer that minicaffe has of a fork."""
@@ -112,8 +112,7 @@ def run(tmp_path, monkeypatch, capsys):
     (tmp_path / "net.prototxt").write_text(NET)
     (tmp_path / "solver.prototxt").write_text(SOLVER)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(datasets, "_DRAWING", "few-300")
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 300, "test": 100})
+    few_digits(monkeypatch, 300, 100)
     monkeypatch.delitem(sys.modules, "fork", raising=False)
     few = (
         "import sys; from minicaffe.tools.data import datasets; datasets._DRAWING = 'few-300';"

@@ -42,10 +42,8 @@ def test_numba_is_advised_once_as_minicaffe_was_installed(
     (tmp_path / "setup.cfg").touch() if cloned else None
     Lines().begin(solver)
     told = f"-e '{tmp_path}[cpu]'" if cloned else "'minicaffe[cpu]'"
-    assert (
-        capsys.readouterr().err
-        == f"by NumPy; Numba trains 1.5 to 3.7 times as fast: pip install {told}\n"
-    )
+    advice = f"by NumPy; Numba trains 1.5 to 3.7 times as fast: pip install {told}\n"
+    assert capsys.readouterr().err == advice
 
 
 def test_lines_show_speed_and_time_left(solver, capsys, now, monkeypatch):

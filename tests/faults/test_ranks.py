@@ -18,17 +18,8 @@ pytestmark = [
     needs_mpi,
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc"),
 ]
-WORDS = [
-    "train",
-    "small.yaml",
-    "--device",
-    "cpu",
-    "--run",
-    "runs/a",
-    "--quiet",
-    "--report",
-    "--resume",
-]
+WORDS = ["train", "small.yaml", "--device", "cpu", "--run", "runs/a", "--quiet", "--report"]
+WORDS += ["--resume"]
 PROGRAM = Path(__file__).with_name("rank.py")
 
 

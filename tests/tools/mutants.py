@@ -42,9 +42,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 RESULT, SLOW = Path("mutants.json"), HERE.parent / "slow.json"
 FOLDERS = ("core", "backends/cpu", "backends/replay", "tools/data")
-COMPILED = re.compile(
-    "backends/cpu/(kernels/|atomics|microkernel|thread_pool_loops)"
-)  # no line of it is seen
+# No line of it is seen
+COMPILED = re.compile("backends/cpu/(kernels/|atomics|microkernel|thread_pool_loops)")
 SECONDS, ENOUGH = 10, 12  # of the tests of a tier; of functions that failed
 LIMIT = 60  # seconds beyond; a mutant whose tests do not end is killed
 PATIENCE = 5  # times as many seconds for those that survived once
@@ -349,9 +348,8 @@ class Trials:
                     item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                     if time.monotonic() > end or function(item.nodeid) in self.failed:
                         break
-                session._setupstate.teardown_exact(
-                    after[0]
-                )  # of a function that was not run to its end
+                # Of a function that was not run to its end
+                session._setupstate.teardown_exact(after[0])
                 if time.monotonic() > end or len({*self.failed}) >= ENOUGH:
                     break
             said = list(dict.fromkeys(self.failed))

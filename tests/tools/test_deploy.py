@@ -39,9 +39,8 @@ def test_it_says_what_the_net_says_of_its_own_data(device):
 @pytest.mark.parametrize("shape", [(3, 28, 27), (2, 3, 28, 28), (1, 2, 1, 28, 28), (28,), ()])
 def test_pictures_of_another_size_are_refused(shape):
     classifier = Classifier(parse(TEXT), device="cpu")
-    with pytest.raises(
-        ShapeError, match=r"one or several pictures of \(1, 28, 28\), or bytes .*, got float64 of"
-    ):
+    told = r"one or several pictures of \(1, 28, 28\), or bytes .*, got float64 of"
+    with pytest.raises(ShapeError, match=told):
         classifier.predict(np.zeros(shape))
 
 
@@ -52,19 +51,12 @@ def test_pictures_of_ones_own_are_paths_images_and_arrays_of_any_size(tmp_path):
     grey = np.zeros((90, 120), np.uint8)
     grey[10:66, 20:76] = np.kron(digit, np.ones((2, 2), np.uint8))
     colours = np.repeat(grey[:, :, None], 3, axis=2)
-    image.fromarray(colours).save(tmp_path / "digit.png")
-    pixels, _ = read_picture(str(tmp_path / "digit.png"), (1, 28, 28), digit=True)
+    path = tmp_path / "digit.png"
+    image.fromarray(colours).save(path)
+    pixels, _ = read_picture(str(path), (1, 28, 28), digit=True)
     wanted = classifier.predict(pixels)  # as `minicaffe predict` prepares it
     through = np.dstack([colours, np.full(grey.shape, 255, np.uint8)])
-    own = [
-        tmp_path / "digit.png",
-        str(tmp_path / "digit.png"),
-        image.open(tmp_path / "digit.png"),
-        grey,
-        grey[:, :, None],
-        colours,
-        through,
-    ]
+    own = [path, str(path), image.open(path), grey, grey[:, :, None], colours, through]
     for one in own:
         assert np.array_equal(classifier.predict(one), wanted)
     together = classifier.predict([*own, digit])  # of several sizes, the last of the data set's
@@ -111,9 +103,8 @@ def test_what_is_no_number_is_refused():
         (np.zeros((28, 28), object), "got object"),
         ([[1.0, 2.0], [3.0]], "got setting an array element with a sequence"),
     ]:
-        with pytest.raises(
-            DataError, match=rf"expected real numbers of shape \(1, 28, 28\), {got}"
-        ):
+        told = rf"expected real numbers of shape \(1, 28, 28\), {got}"
+        with pytest.raises(DataError, match=told):
             classifier.predict(picture)
 
 
@@ -129,9 +120,7 @@ def test_the_module_is_public_too():
 def test_no_convolution_is_measured_and_one_number_of_pictures_is_shaped_once(monkeypatch):
     from minicaffe.core.ops.conv import autotune_cache
 
-    text = TEXT.replace(
-        "num_output: 3, kernel_size: 5, stride: 3", "num_output: 30, kernel_size: 3"
-    )
+    text = TEXT.replace("output: 3, kernel_size: 5, stride: 3", "output: 30, kernel_size: 3")
     monkeypatch.setattr(autotune_cache, "findings", lambda case: pytest.fail("measured"))
     classifier, shapes = Classifier(parse(text), device="cpu"), []
     reshape = classifier.net.reshape

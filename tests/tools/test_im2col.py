@@ -55,9 +55,8 @@ def by_loops(x, kernel_size, stride=1, pad=0, dilation=1, layout="caffe"):
         for part in (kernel_size, stride, pad, dilation)
     ]
     along = [axis_places(size, *part) for size, *part in zip(image, *parts, strict=True)]
-    places = list(
-        itertools.product(*along)
-    )  # per window: the pixels of its elements along each axis
+    # Per window: the pixels of its elements along each axis
+    places = list(itertools.product(*along))
     rows = x.shape[1] * math.prod(parts[0])
     shape = {
         "caffe": (x.shape[0], rows, len(places)),

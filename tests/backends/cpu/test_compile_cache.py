@@ -37,14 +37,8 @@ def run(words, cwd=ROOT, **environment):
     """What a process says, line by line, with compiled loops."""
     env = {**os.environ, "MINICAFFE_NUM_THREADS": "2", **environment}
     env.pop("MINICAFFE_NUMBA", None)
-    done = subprocess.run(
-        [sys.executable, *words],
-        env=env,
-        cwd=cwd,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run([sys.executable, *words], env=env, cwd=cwd, **streams)
     assert done.returncode == 0, done.stdout
     return done.stdout.splitlines()
 

@@ -18,16 +18,12 @@ from minicaffe.backends.cuda import ahead
 from minicaffe.cli.train import only_asks
 from minicaffe.core.layers import REGISTRY, fillers, inputs
 from minicaffe.errors import DataError
-from minicaffe.tools.data import datasets
 
 
 @pytest.fixture(autouse=True)
-def few(monkeypatch, tmp_path):
-    """The drawn digits, but few; files, and what is remembered of kernels, go into a folder of their own."""
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-50")
+def cache(monkeypatch, tmp_path, fifty_digits):
+    """What is remembered of kernels goes into a folder of its own."""
     monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

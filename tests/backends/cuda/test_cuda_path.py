@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpu import HAS_GPU, STAND_IN
+from kit import digits_for_mnist, few_digits
 
 from minicaffe import DeviceError, Solver, parse
 from minicaffe.backends import device as backend
 from minicaffe.core.solver import Report, mean_outputs
-from minicaffe.tools.data import datasets
 
 ROOT = Path(__file__).parents[3]
 
@@ -26,14 +26,9 @@ class Quiet(Report):
 
 
 @pytest.fixture(autouse=True)
-def few_digits(monkeypatch, tmp_path):
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 600, "test": 200})
-    monkeypatch.setattr(
-        datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)
-    )
-    monkeypatch.delenv("MINICAFFE_DATA", raising=False)
-    monkeypatch.setattr(datasets, "_DRAWING", "few-600")  # kept apart from the whole set
-    monkeypatch.chdir(tmp_path)
+def few(monkeypatch, here):
+    few_digits(monkeypatch, 600, 200)
+    digits_for_mnist(monkeypatch)
 
 
 def small(model):
@@ -44,18 +39,9 @@ def small(model):
 
 @pytest.mark.parametrize("model", ["lenet", "lenet_paper"])
 def test_a_net_trains_on_cuda_as_on_the_cpu(model, cuda):
-    cpu = backend.device("cpu")
-    solvers = [
-        Solver(
-            small(model),
-            device=d,
-            report=Quiet(),
-            test_interval=100,
-            test_iter=2,
-            deterministic=True,
-        )
-        for d in (cpu, cuda)
-    ]
+    options = {"report": Quiet(), "test_interval": 100, "test_iter": 2, "deterministic": True}
+    devices = (backend.device("cpu"), cuda)
+    solvers = [Solver(small(model), device=one, **options) for one in devices]
     for solver in solvers:
         solver.step(4)
     for name, wanted in solvers[0].net.weights().items():

@@ -253,9 +253,8 @@ def test_what_reaches_into_what_others_still_read_is_not_joined(cuda, shift):
     cuda.xp.copyto(lies, one.x)
     one.x = lies
     norm, scale, plus, _ = one.forward(y, over, s)
-    assert len(kernels_of(norm, scale)) == (
-        2 if shift else 1
-    )  # a Scale's top over a BatchNorm's bottom
+    # A Scale's top over a BatchNorm's bottom
+    assert len(kernels_of(norm, scale)) == (2 if shift else 1)
     norm, scale, plus, _ = one.forward(y, z, over)
     assert len(kernels_of(norm, scale, plus)) == (2 if shift else 1)
     one.x = g

@@ -35,9 +35,8 @@ from minicaffe.errors import ShapeError
 TILES = [(1, 2), (2, 4), (4, 2), (4, 4), (4, 8), (8, 4), (8, 8)]
 MEASURED = Path(__file__).parents[3] / "examples/benchmarks/results/gpu/tiles_h100.json"
 CORES = implicit_gemm.CORES
-LARGE = ConvGeometry(
-    5, 6, (9, 8), 140, Window((3, 2), (1, 2), (1, 1), (1, 1)), 2
-)  # of any tile two
+# Of any tile two
+LARGE = ConvGeometry(5, 6, (9, 8), 140, Window((3, 2), (1, 2), (1, 1), (1, 1)), 2)
 
 
 def products(cuda, g, arrays, work=None, relu=False, out=None):
@@ -152,9 +151,8 @@ def test_kernels_of_more_elements_than_bits(cuda, stride):
     g = ConvGeometry(2, 2, (1, 100), 3, Window((1, 40), (1, stride), (0, 7)))
     kernels = kernels_of(lambda: check(cuda, g, drawn(g, 1, np.float64)))
     where = [types.split(", ")[6] for types in kernels]
-    assert where == (
-        ["Spot"] * 3 if stride == 1 else ["Bits"] * 3
-    )  # with a rest of 3 are 34 pixels
+    # With a rest of 3 are 34 pixels
+    assert where == (["Spot"] * 3 if stride == 1 else ["Bits"] * 3)
 
 
 @pytest.mark.parametrize("way", ["Fma", "Tf32", "F16"])
@@ -165,9 +163,8 @@ def test_tiles_and_parts_are_near_the_fastest_measured(way):
     for row in measured:
         us = {(tuple(tile), parts): us for us, tile, parts in row["all"]}
         tile, parts = implicit_gemm._share(*row["sizes"], 1, 4, max(n for _, n in us), way)
-        tile = (
-            tile if any(one == tile for one, _ in us) else tile[::-1]
-        )  # (4, 2) and (2, 4) cost the same
+        # (4, 2) and (2, 4) cost the same
+        tile = tile if any(one == tile for one, _ in us) else tile[::-1]
         near = [took for (one, n), took in us.items() if one == tile and n / 2 <= parts <= n * 2]
         slower.append(min(near) / min(us.values()))
     assert len(measured) > 20 and np.exp(np.mean(np.log(slower))) < 1.08
@@ -240,26 +237,16 @@ def test_tf32_is_rounded_as_it_is_defined(cuda, with_cores):
 
     What is smaller than the smallest normal number is cut off, or is zero, as CUDA takes it.
     """
-    bits = [
-        0x3F800FFF,
-        0x3F801000,
-        0xBF801000,
-        0x3F803000,
-        0x007FFFFF,
-        0x7F7FFFFF,
-        0xFF800000,
-        0x7FFFFFFF,
-    ]
+    finite = [0x3F800FFF, 0x3F801000, 0xBF801000, 0x3F803000, 0x007FFFFF, 0x7F7FFFFF]
+    bits = [*finite, 0xFF800000, 0x7FFFFFFF]
     x = np.array(bits, np.uint32).view(np.float32).reshape(1, 1, 1, 8)
     g = ConvGeometry(1, 1, (1, 8), 1, Window((1, 1)))
     y = blank(cuda, g.y_shape, np.float32)
     with with_cores.current():
         one = put(cuda, np.ones(g.weight_shape, np.float32))
         implicit_gemm.forward(put(cuda, x), one, None, g, y)
-    want = np.array(
-        [0x3F800000, 0x3F802000, 0xBF802000, 0x3F804000, 0x007FE000, 0x7F800000, 0xFF800000],
-        np.uint32,
-    )
+    rounded = [0x3F800000, 0x3F802000, 0xBF802000, 0x3F804000, 0x007FE000, 0x7F800000, 0xFF800000]
+    want = np.array(rounded, np.uint32)
     got = cuda.to_host(y).reshape(-1)
     if not hasattr(cuda.xp, "is_stand_in"):
         want[4] = 0

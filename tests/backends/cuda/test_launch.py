@@ -385,15 +385,8 @@ def normalised(device, dtype):
         )
         if features is not None:
             affine = Affine(features, *drawn(device, dtype, *[(features.count,)] * 2, seed=3))
-        yield (
-            rows,
-            norm,
-            affine,
-            Statistics(*given),
-            x,
-            dy,
-            blank(device, workspace(device.xp, x.size, rows, 70), dtype),
-        )
+        work = blank(device, workspace(device.xp, x.size, rows, 70), dtype)
+        yield rows, norm, affine, Statistics(*given), x, dy, work
 
 
 @row
@@ -581,20 +574,9 @@ def test_16_bits_are_summed_in_32(cuda, monkeypatch, name, kind):
         near(half, full, rounding if half.dtype == dtype else 1e-6)
 
 
-BLOCKWISE = (
-    "implicit",
-    "sums",
-    "softmax",
-    "softmax_gradient",
-    "moments",
-    "gradients",
-    "normalise",
-    "normalise_gradient",
-    "products",
-    "squares",
-    "judge",  # by one block
-    "softmax_loss",
-)  # whose threads, or those of the sums behind them, share memory: a block is of 256, always
+# Their threads, or those of the sums behind them, share memory: a block is of 256, always. judge is one block
+BLOCKWISE = {"implicit", "sums", "softmax", "softmax_gradient", "softmax_loss", "judge", "squares"}
+BLOCKWISE |= {"moments", "gradients", "normalise", "normalise_gradient", "products"}
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in BLOCKWISE])

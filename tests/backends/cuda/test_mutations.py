@@ -244,9 +244,8 @@ def test_a_fault_is_found(cuda, monkeypatch, fault, file, right, wrong, check):
         code, names = real(name, template)
         return code.replace(right, wrong), names
 
-    assert (
-        right in real(f"{WITHIN.get(file, file)}.cu", "float")[0]
-    )  # a file that the other includes
+    # A file that the other includes
+    assert right in real(f"{WITHIN.get(file, file)}.cu", "float")[0]
     monkeypatch.setattr(launch, "source", source)
     monkeypatch.setattr(launch, "kernels", functools.cache(launch.kernels.__wrapped__))
     with pytest.raises(AssertionError):

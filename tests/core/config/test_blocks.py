@@ -89,9 +89,8 @@ solver: {{base_lr: 1, max_iter: 1, test_iter: 1, test_interval: 1}}
 {tests}
 """
     assert [layer.name for layer in parse(text).test_nets[0].layers] == ["x", "e2"]
-    with pytest.raises(
-        SpecError, match="blocks: stand beside the layers at the top of a model file"
-    ):
+    told = "blocks: stand beside the layers at the top of a model file"
+    with pytest.raises(SpecError, match=told):
         parse(text.replace("[{layers:", "[{blocks: {}, layers:"))
     second = text.replace("layers: [{name: x,", "layers: [{block: one, n: 1}, {name: x,", 1)
     for wrong, said in (("3", "expected a mapping"), ("{}", "missing key 'layers'")):

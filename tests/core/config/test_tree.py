@@ -279,7 +279,6 @@ def test_a_list_may_be_as_long_as_a_file_holds(monkeypatch):
 
 @pytest.mark.parametrize("text", [None, 5, b"a: 1", Path("m.yaml"), {"a": 1}])
 def test_what_is_no_text_is_refused(text):
-    with pytest.raises(
-        SpecError, match="^expected a YAML text or a mapping, got .*; `read` takes a path$"
-    ):
+    told = "^expected a YAML text or a mapping, got .*; `read` takes a path$"
+    with pytest.raises(SpecError, match=told):
         tree.parse(text)

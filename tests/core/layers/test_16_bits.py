@@ -145,10 +145,7 @@ layers:
 @TYPES
 def test_data_of_a_data_set(cuda, dtype, monkeypatch, tmp_path):
     """The mean and the scale are not rounded before the pixel is; labels are float32."""
-    from minicaffe.tools.data import datasets
-
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 40, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-40")  # kept apart from the whole set
+    kit.few_digits(monkeypatch, 40)
     text = """
 layers:
   - {name: data, type: Data, top: [x, label], source: digits, batch_size: 7,

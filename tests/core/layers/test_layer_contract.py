@@ -171,15 +171,9 @@ def test_every_layer_has_traits():
     for cls in REGISTRY.values():
         check_traits(cls)
         assert isinstance(cls.traits, Traits)
-    assert REGISTRY["SoftmaxWithLoss"].traits == Traits(
-        is_loss=True,
-        recordable=True,
-        of_whole=True,
-        keeps_top=True,
-        label_bottoms=(1,),
-        float32_bottoms=(1,),
-        inferred_as="Softmax",
-    )
+    true = dict.fromkeys(("is_loss", "recordable", "of_whole", "keeps_top"), True)
+    labels = {"label_bottoms": (1,), "float32_bottoms": (1,)}
+    assert REGISTRY["SoftmaxWithLoss"].traits == Traits(**true, **labels, inferred_as="Softmax")
 
 
 def test_the_page_of_ones_own_layers_has_every_trait_and_its_default():

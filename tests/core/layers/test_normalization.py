@@ -58,9 +58,8 @@ def test_training_keeps_the_statistics_that_tests_use(device, here):
     for name, values in whole.net.weights().items():
         np.testing.assert_array_equal(again.net.weights()[name], values, err_msg=name)
     mean, variance, count, scale, bias = (whole.net.weights()[f"norm__{i}"] for i in range(5))
-    np.testing.assert_allclose(
-        count, [(1 - 0.9**8) / 0.1], rtol=1e-5
-    )  # of 4 iterations, 2 batches each
+    # Of 4 iterations, 2 batches each
+    np.testing.assert_allclose(count, [(1 - 0.9**8) / 0.1], rtol=1e-5)
     assert whole.test() == again.test()
     net = whole.test_net
     net.forward()

@@ -276,20 +276,11 @@ def test_modules_of_a_folder_that_the_user_names(way, tmp_path):
     variables = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
     variables |= {"MINICAFFE_PYTHON_LAYERS": "layers"} if way == "variable" else {}
 
+    words = [sys.executable, "-m", "minicaffe", "time", "--iterations", "1", *kit.CPU, *given]
+
     def time(name):
-        words = [
-            sys.executable,
-            "-m",
-            "minicaffe",
-            "time",
-            name,
-            "--iterations",
-            "1",
-            "--device",
-            "cpu",
-            *given,
-        ]
-        return subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True)
+        how = {"cwd": tmp_path, "env": variables, "capture_output": True, "text": True}
+        return subprocess.run([*words, name], **how)
 
     ran = time("rpn.twice.prototxt")
     assert (ran.returncode, ran.stderr.count("Traceback")) == (0, 0), ran.stderr

@@ -65,9 +65,8 @@ def test_each_thread_has_its_own_answers(of, tmp_path):
     pictures = [random.integers(0, 256, (3, side, side)).astype(np.float32) for _ in range(COUNT)]
     alone = [np.array(answer(one)) for one in pictures]
     with ThreadPoolExecutor(4) as pool:
-        found = list(
-            pool.map(answer, pictures)
-        )  # kept as they are: no other pass may overwrite them
+        # Kept as they are: no other pass may overwrite them
+        found = list(pool.map(answer, pictures))
     for one, other in zip(alone, found, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-7)
 

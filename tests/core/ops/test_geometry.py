@@ -112,9 +112,8 @@ def test_a_window_that_lacks_parts_moves_by_one_without_padding(drawn):
     ones, zeros = (1,) * len(window.kernel), (0,) * len(window.kernel)
     assert Window(window.kernel) == Window(window.kernel, ones, zeros, ones)
     assert Window(window.kernel, pad=window.pad) == Window(window.kernel, ones, window.pad, ones)
-    point = set(window.kernel + window.stride) == {1} and not any(
-        window.pad
-    )  # one tap has no dilation
+    # One tap has no dilation
+    point = set(window.kernel + window.stride) == {1} and not any(window.pad)
     assert window.is_point == point
 
 

@@ -49,8 +49,7 @@ def test_no_file_of_the_core_asks_for_a_device_or_a_loop():
 
 def test_without_the_backend_for_cuda_the_cpu_computes(monkeypatch):
     monkeypatch.setitem(sys.modules, "minicaffe.backends.cuda.device", None)
-    with pytest.raises(
-        DeviceError, match="^device cuda: the backend for CUDA cannot be imported: "
-    ):
+    told = "^device cuda: the backend for CUDA cannot be imported: "
+    with pytest.raises(DeviceError, match=told):
         device("cuda")
     assert device().name == "cpu"

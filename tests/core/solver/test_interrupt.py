@@ -259,9 +259,8 @@ def test_a_signal_as_the_hold_ends_leaves_no_handler_behind(alarm):
 
 
 def test_an_old_signal_is_not_raised_by_the_next_hold(alarm):
-    interrupt.waiting.append(
-        (signal.SIGALRM, None)
-    )  # as one that came while handlers were put back
+    # As one that came while handlers were put back
+    interrupt.waiting.append((signal.SIGALRM, None))
     with interrupt.Held():
         pass
     assert not interrupt.waiting

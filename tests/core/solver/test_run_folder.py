@@ -22,15 +22,8 @@ TRAIN = {
     "epoch": 0.5, "loss": 2.5, "outputs": {"loss": 2.5, "f1": [0.5, None]}, "lr": 0.01,
     "images_per_s": None, "memory_mib": 90.5, "gradient_norm": 1e-3, "weight_norm": 12,
 }  # fmt: skip
-WORDS = [
-    b"null",
-    b"NaN",
-    b"1e400",
-    *(bytes([one]) for one in b'[{"\n\0\xff'),
-    b"-1",
-    b"true",
-    b"9" * 30,
-]
+WORDS = [b"null", b"NaN", b"1e400", *(bytes([one]) for one in b'[{"\n\0\xff')]
+WORDS += [b"-1", b"true", b"9" * 30]
 LINES = [
     {"kind": "test", "iteration": 0, "epoch": 0.0, "seconds": 0.5, "outputs": {"accuracy": 0.1}},
     {"kind": "train", "iteration": 0, "seconds": 1.5, **TRAIN},
@@ -199,9 +192,8 @@ def test_a_worker_that_outlives_its_process_does_not_hold_the_lock(run):
         os._exit(0)
     lock.release()  # as the end of the process does
     again = Lock(run)
-    with pytest.raises(
-        CheckpointError, match=rf"process {os.getpid()} on .* trains in this folder"
-    ):
+    told = rf"process {os.getpid()} on .* trains in this folder"
+    with pytest.raises(CheckpointError, match=told):
         Lock(run)
     for garbage in (b"{", b'{"pid": 1, "host": "a\\n", "since": 2}'):
         (run / "lock").write_bytes(garbage)

@@ -1,7 +1,5 @@
 """Snapshots in Caffe's files: those of the real Caffe gone on with, ours the same when read again."""
 
-import json
-
 import caffe_cases as cases
 import numpy as np
 import pytest
@@ -111,9 +109,8 @@ def test_a_state_of_another_type_or_without_weights_is_refused(tmp_path):
     sgd.step(1)
     path = sgd.snapshot()
     before = [param.data.copy() for param in adam.net.learnable]
-    with pytest.raises(
-        CheckpointError, match="small_iter_1.solverstate: holds 2 arrays of history"
-    ):
+    told = "small_iter_1.solverstate: holds 2 arrays of history"
+    with pytest.raises(CheckpointError, match=told):
         adam.restore(path)
     (tmp_path / "small_iter_1.caffemodel").unlink()
     with pytest.raises(CheckpointError, match="its weights are not there; looked for"):
@@ -130,41 +127,30 @@ STATES = [
 ]
 
 
+@pytest.mark.parametrize("rewritten", [False, True], ids=["theirs", "rewritten"])
 @pytest.mark.parametrize(("name", "n"), STATES)
-def test_a_state_of_real_caffe_goes_on_as_caffe_did(name, n, tmp_path):
-    case = cases.load(name)
-    net_json, settings = cases.from_json(case["net_json"]), cases.from_json(case["solver_json"])
-    settings = {**settings, "snapshot_after_train": False, "snapshot_format": "BINARYPROTO"}
-    settings.setdefault("max_iter", 10_000)
-    settings.pop("display", None)
-    solver = Solver({**cases.as_model(net_json), "solver": settings}, device="cpu", report=Mute())
-    net = solver.net
-    for kind in ("caffemodel", "solverstate"):
-        (tmp_path / f"theirs_iter_{n}.{kind}").write_bytes(case[f"{kind}_iter{n}"].tobytes())
-    state = caffes.read(tmp_path / f"theirs_iter_{n}.solverstate")
-    state.learned_net = f"theirs_iter_{n}.caffemodel"
-    caffes.write(tmp_path / f"theirs_iter_{n}.solverstate", state)
-    solver.restore(tmp_path / f"theirs_iter_{n}.solverstate")
+def test_a_state_of_real_caffe_goes_on_as_caffe_did(name, n, rewritten, tmp_path):
+    case, path = cases.load(name), tmp_path / "theirs.solverstate"
+    path.write_bytes(case[f"solverstate_iter{n}"].tobytes())
+    state = caffes.read(path)
+    state.learned_net = state.learned_net.rpartition("/")[2]
+    (tmp_path / state.learned_net).write_bytes(case[f"caffemodel_iter{n}"].tobytes())
+    if rewritten:
+        caffes.write(path, state)
+    solver = cases.solver_of(case, snapshot_format="BINARYPROTO")
+    solver.restore(path)
     assert solver.iteration == n
-    names = json.loads(str(case["param_names"]))
-    for one in names:
-        layer, i = one.rsplit("__", 1)
-        np.testing.assert_array_equal(net.params[layer][int(i)].data, case[f"traj__{one}"][n])
+    named = cases.params_of(solver.net, case)
+    for one, param in named.items():
+        np.testing.assert_array_equal(param.data, case[f"traj__{one}"][n])
     for i, mine in enumerate(solver.rule.history):
         wanted = case[f"history_iter{n}_{i}"]
         np.testing.assert_array_equal(mine.ravel(), wanted.ravel())
-    feed = iter(zip(case["data"], case["label"], strict=True))
-    for _ in range(n * int(case["iter_size"])):
-        next(feed)
-    blobs = [value.blob for value in net.steps[0].tops]
-    net.steps[0].layer.forward = lambda: [
-        np.copyto(b.data, a) or b.data for b, a in zip(blobs, next(feed), strict=True)
-    ]
+    cases.feed(solver.net, case, n)
     for i in range(n, int(case["steps"])):
         solver.step(1)
-        for one in names:
-            layer, k = one.rsplit("__", 1)
-            got = net.params[layer][int(k)].data
-            cases.assert_close(got, case[f"traj__{one}"][i + 1], f"{one} after step {i}", 2e-5)
+        for one, param in named.items():
+            wanted = case[f"traj__{one}"][i + 1]
+            cases.assert_close(param.data, wanted, f"{one} after step {i}", 2e-5)
     again = solver.snapshot()
     assert caffes.read(again).iteration == int(case["steps"])

@@ -10,13 +10,12 @@ import tempfile
 import numpy as np
 import pytest
 from core.solver.twins import differences, numbers
-from kit import Heard, arrays, full_disk, model_of, refusal
+from kit import Heard, arrays, digits_for_mnist, full_disk, model_of, refusal
 
 from minicaffe import CheckpointError, DataError, Net, Solver, parse
 from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.interop import pycaffe
-from minicaffe.tools.data import datasets
 
 MODEL = """
 name: blobs
@@ -163,10 +162,7 @@ def test_a_loss_weight_is_enough_to_learn_and_the_folder_of_snapshots_is_made():
 
 def test_the_stand_in_for_mnist_is_announced_at_the_start_and_beside_the_result(monkeypatch):
     text = MODEL.format(more="").replace("source: digits", "source: mnist")
-    monkeypatch.delenv("MINICAFFE_DATA", raising=False)
-    monkeypatch.setattr(
-        datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)
-    )
+    digits_for_mnist(monkeypatch)
     s = Solver(parse(text), report=Heard(), device="cpu")
     s.solve()
     loud = [line for line in s.report.lines if "BUILT-IN DRAWN DIGITS" in line]

@@ -1,7 +1,5 @@
 """Training that began in the real Caffe goes on here as it went on there."""
 
-import itertools
-import json
 import os
 
 import caffe_cases as cases
@@ -30,36 +28,9 @@ def case_of(tmp_path, here):
         (tmp_path / "s.solverstate").write_bytes(case[f"solverstate_iter{at}"].tobytes())
         learned = state.read("s.solverstate").learned_net.rpartition("/")[2]
         (tmp_path / learned).write_bytes(case[f"caffemodel_iter{at}"].tobytes())
-        settings = {**cases.from_json(case["solver_json"]), "snapshot_after_train": False}
-        settings.setdefault("max_iter", 10_000)
-        settings.pop("display", None)
-        model = cases.as_model(cases.from_json(case["net_json"]))
-        return case, at, Solver({**model, "solver": settings}, device="cpu")
+        return case, at, cases.solver_of(case)
 
     return made
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_state_of_caffes_is_gone_on_from(name, case_of):
-    case, at, solver = case_of(name)
-    solver.restore("s.solverstate")
-    assert solver.iteration == at
-    blobs = [value.blob for value in solver.net.steps[0].tops]
-    pairs = zip(case["data"], case["label"], strict=True)
-    feed = itertools.islice(pairs, at * int(case["iter_size"]), None)
-    solver.net.steps[0].layer.forward = lambda: [
-        np.copyto(b.data, a) or b.data for b, a in zip(blobs, next(feed), strict=True)
-    ]
-    named = {
-        n: solver.net.params[n.rsplit("__", 1)[0]][int(n.rsplit("__", 1)[1])]
-        for n in json.loads(str(case["param_names"]))
-    }
-    for n, param in named.items():
-        np.testing.assert_array_equal(param.data, case[f"traj__{n}"][at])
-    for i in range(at, int(case["steps"])):
-        solver.step(1)
-        for n, param in named.items():
-            cases.assert_close(param.data, case[f"traj__{n}"][i + 1], f"{n} after step {i}", 2e-5)
 
 
 def test_a_state_of_another_type_of_solver_or_without_weights_is_refused(case_of, tmp_path):

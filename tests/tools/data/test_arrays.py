@@ -26,9 +26,7 @@ layers:
 SOLVER = "solver: {base_lr: 0.5, max_iter: 40, test_interval: 20, snapshot: 0, display: 0}"
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def solver(text: str = LAYERS + SOLVER) -> Solver:
@@ -59,11 +57,10 @@ def test_a_table_is_learnt_and_its_file_predicts_without_it():
     assert learning.fit()["accuracy"] > 0.85
     assert learning.net.params["fc1"][0].shape == (2, 20)
     learning.net.save("table.npz")
-    answers = Classifier("table.npz", device="cpu").predict(TABLE[:3])
+    classifier = Classifier("table.npz", device="cpu")
+    answers = classifier.predict(TABLE[:3])
     assert answers.shape == (3, 2)
-    np.testing.assert_allclose(
-        Classifier("table.npz", device="cpu").predict(TABLE[0]), answers[0], atol=1e-6
-    )
+    np.testing.assert_allclose(classifier.predict(TABLE[0]), answers[0], atol=1e-6)
     code = (
         "import numpy, minicaffe\n"
         "print(minicaffe.Classifier('table.npz', device='cpu').predict(numpy.zeros((2, 20))).shape)\n"
@@ -82,11 +79,9 @@ def test_a_table_is_learnt_and_its_file_predicts_without_it():
 
 
 def test_arrays_of_the_tests_are_read_by_them_alone():
-    adapted = adapt(
-        "digits",
-        (np.zeros((9, 28, 28), np.uint8), np.arange(9)),
-        validation=(np.ones((4, 28, 28), np.uint8), np.arange(4)),
-    )
+    trained = np.zeros((9, 28, 28), np.uint8), np.arange(9)
+    tested = np.ones((4, 28, 28), np.uint8), np.arange(4)
+    adapted = adapt("digits", trained, validation=tested)
     learning = adapted.solver(device="cpu", report=Mute())
     pixels = [net.layers["data"].reader.arrays()[0] for net in (learning.net, *learning.test_nets)]
     assert score_suffixes(learning.test_nets, learning.net) == ("",)
@@ -111,10 +106,8 @@ def test_inputs_read_rows_as_a_loop_of_ones_own_would(before):
     np.testing.assert_array_equal(fed.net.params["ip"][0].data, mine.net.params["ip"][0].data)
     answers = TABLE[:50] @ mine.net.params["ip"][0].data.T + mine.net.params["ip"][1].data
     assert scores["accuracy"] == pytest.approx((answers.argmax(1) == CLASSES[:50]).mean())
-    assert Classifier(fed.net.spec, fed.net.weights(), device="cpu").predict(TABLE[:7]).shape == (
-        7,
-        2,
-    )
+    classifier = Classifier(fed.net.spec, fed.net.weights(), device="cpu")
+    assert classifier.predict(TABLE[:7]).shape == (7, 2)
 
 
 def test_a_data_layer_reads_arrays_from_the_next_pass_on():
@@ -127,9 +120,8 @@ def test_a_data_layer_reads_arrays_from_the_next_pass_on():
     assert score_suffixes(learning.test_nets, learning.net) == ("",)
     data, tested = (net.layers["data"] for net in (learning.net, *learning.test_nets))
     assert (len(data.reader), len(tested.reader)) == (40, 10)
-    assert np.unique(learning.net.blobs["x"].data[..., 1:, :]).tolist() == pytest.approx(
-        [7 * data.transform.scale]
-    )
+    read = np.unique(learning.net.blobs["x"].data[..., 1:, :]).tolist()
+    assert read == pytest.approx([7 * data.transform.scale])
 
 
 @pytest.mark.parametrize(

@@ -178,15 +178,8 @@ def test_draws_are_even_and_apart():
 def test_the_order_of_what_is_done():
     """Each step by itself, one after the other, gives what the recipe does."""
     x, mean = picture(3, 30, 40), RANDOM.random((3, 1, 1)).astype(np.float32)
-    how = {
-        "resize": 20,
-        "degrees": 30,
-        "fill": 9,
-        "crop": 12,
-        "mirror": True,
-        "mean": mean,
-        "scale": 0.5,
-    }
+    how = {"resize": 20, "degrees": 30, "fill": 9, "crop": 12, "mirror": True}
+    how |= {"mean": mean, "scale": 0.5}
     jitter = {"jitter": (0.4, 0.3, 0.2, 0.1), "blue_first": True, "finished": True}
     chance = np.random.default_rng(2).random(COUNT)
     chance[2] = 0.3

@@ -44,10 +44,9 @@ def names(part):
 
 
 @pytest.fixture
-def photos(tmp_path, monkeypatch):
+def photos(tmp_path, here):
     """Three classes of 20 pictures, each of one colour of its own."""
     image = pytest.importorskip("PIL.Image")
-    monkeypatch.chdir(tmp_path)
     for label, word in enumerate(("ant", "bee", "cat")):
         (tmp_path / "photos" / word / "deeper").mkdir(parents=True)
         for i in range(20):
@@ -160,18 +159,15 @@ def test_two_layers_of_one_source_agree_on_the_split(photos):
     assert re.search("split: layers that read .*photos say 0.1 and 0.5", told)
 
 
-def test_where_nothing_can_be_held_out_all_is_read_and_an_asked_split_is_refused(tmp_path):
-    np.savez(tmp_path / "one.npz", images=np.ones((3, 1, 2, 2), np.uint8), labels=[0, 1, 2])
-    source = str(tmp_path / "one.npz")
-    net = Net(model(source), "TEST", device="cpu")
-    assert len(net.layers["data"].reader) == 3
-    told = refusal(seen, model(source, "split: 0.3"), "TEST", error=DataError)
+def test_where_nothing_can_be_held_out_all_is_read_and_an_asked_split_is_refused(here):
+    np.savez("one.npz", images=np.ones((3, 1, 2, 2), np.uint8), labels=[0, 1, 2])
+    assert len(Net(model("one.npz"), "TEST", device="cpu").layers["data"].reader) == 3
+    told = refusal(seen, model("one.npz", "split: 0.3"), "TEST", error=DataError)
     assert re.search("split: .*one.npz has no class of two entries", told)
 
 
-def test_an_lmdb_is_read_whole_unless_a_split_is_asked_for(tmp_path, monkeypatch):
+def test_an_lmdb_is_read_whole_unless_a_split_is_asked_for(tmp_path, here):
     pytest.importorskip("lmdb")
-    monkeypatch.chdir(tmp_path)
     pixels = np.arange(60, dtype=np.uint8).reshape(60, 1, 1, 1)
     write_lmdb(tmp_path / "db", [datum.write(image, i % 3) for i, image in enumerate(pixels)])
     assert seen(model("db"), "TRAIN") == seen(model("db"), "TEST") == set(range(60))

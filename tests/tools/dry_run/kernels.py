@@ -25,9 +25,8 @@ ARRAYS = {
 NUMBERS = {
     "int": np.int32, "float": np.float32, "double": np.float64, "unsigned long long": np.uint64,
 }  # fmt: skip
-asked: set[tuple[str, str]] = (
-    set()
-)  # files of kernels, and the template arguments they were compiled for
+# Files of kernels, and the template arguments they were compiled for
+asked: set[tuple[str, str]] = set()
 LIMITS = (2**31 - 1, 65535, 65535)  # of a grid
 DECLARED = r"template <([^>]*)>[^;{}]*?__global__\s+void\s+(\w+)\s*\(([^)]*)\)"
 
@@ -46,9 +45,8 @@ def declarations(code: str) -> dict[str, tuple[list[str], list[str]]]:
     """Of each kernel its template's parameters and its own."""
     split = {}
     for template, name, parameters in re.findall(DECLARED, expanded(code)):
-        kinds = [
-            " ".join(part.split()[1:]) for part in template.split(",")
-        ]  # T, or T = its default
+        # T, or T = its default
+        kinds = [" ".join(part.split()[1:]) for part in template.split(",")]
         split[name] = kinds, [" ".join(part.split()) for part in parameters.split(",")]
     return split
 

@@ -7,12 +7,8 @@ from typing import Any
 import numpy as np
 
 QUEUED = ("kernel", "product", "fill", "copy", "graph")  # what a step consists of
-CAPTURED = (
-    "kernel",
-    "product",
-    "fill",
-    "copy",
-)  # what a graph may hold: CUDA refuses all that waits
+# What a graph may hold: CUDA refuses all that waits
+CAPTURED = ("kernel", "product", "fill", "copy")
 NEVER = {  # in a step after the first
     "allocation": "takes memory",
     "hidden copy": "CuPy copies an operand that overlaps the result",

@@ -79,9 +79,8 @@ def trained(solver: Solver) -> list[str]:
     """What is wrong with two iterations of a solver, or differs between them."""
     slots = memory.room(solver.watch.losses.data.ptr)
     steps = repeated(lambda: solver.step(1))
-    numbers = (
-        1 if solver.average is None else 2
-    )  # uploads: the rule's, and how much of the average is new
+    # Uploads: the rule's, and how much of the average is new
+    numbers = 1 if solver.average is None else 2
     found = judged(solver.net, steps, slots, solver.spec.iter_size, numbers)
     found += captured(solver, slots, numbers)
     solver.loss()

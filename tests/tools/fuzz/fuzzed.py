@@ -43,32 +43,18 @@ NET = {
         {"name": "ip", "type": "InnerProduct", "bottom": "x", "num_output": 2},
     ]
 }
-RUN = {
-    "name": "a",
-    "command": ["minicaffe", "train"],
-    "model": "a.yaml",
-    "imports": [],
-    "started": "2026-01-01 00:00",
-    "state": "finished",
-    "cwd": "/",
-    "iteration": 2,
-    "snapshot_prefix": "a",
-    "tests_on": [],
-}
+RUN = {"name": "a", "command": ["minicaffe", "train"], "model": "a.yaml", "snapshot_prefix": "a"}
+RUN |= {"started": "2026-01-01 00:00", "state": "finished", "cwd": "/", "iteration": 2}
+RUN |= {"imports": [], "tests_on": []}
 LOG = [
     {"kind": "train", "iteration": 1, "loss": 0.5, "outputs": {"loss": [0.5, [1]]}, "lr": 0.1},
     {"kind": "test", "iteration": 2, "outputs": {"accuracy": 1}, "seconds": 3},
     {"kind": "snapshot", "iteration": 2, "path": "a.npz", "best": True},
     {"kind": "event", "iteration": 2, "text": "done"},
 ]
-PLANS = {
-    "plans": {
-        "a": {
-            way: {"ms": {"b": 1.5}, "error": {"b": 0.1}, "date": "2026-01-01", "busy": False}
-            for way in ("forward", "input_gradient", "weight_gradient")
-        }
-    }
-}
+FINDING = {"ms": {"b": 1.5}, "error": {"b": 0.1}, "date": "2026-01-01", "busy": False}
+WAYS = ("forward", "input_gradient", "weight_gradient")
+PLANS = {"plans": {"a": dict.fromkeys(WAYS, FINDING)}}
 
 
 @dataclass(frozen=True)

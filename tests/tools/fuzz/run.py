@@ -77,13 +77,8 @@ def fuzzed(name: str, minutes: float, corpus: Path) -> dict[str, object]:
 def kept(name: str, path: Path) -> str:
     """Minimise what was found, and keep it; gives the name of its file."""
     smaller = path.with_name("smaller")
-    harness(
-        name,
-        path,
-        "-minimize_crash=1",
-        f"-max_total_time={MINIMISING}",
-        f"-exact_artifact_path={smaller}",
-    )
+    limits = f"-max_total_time={MINIMISING}", f"-exact_artifact_path={smaller}"
+    harness(name, path, "-minimize_crash=1", *limits)
     data = (smaller if smaller.exists() else path).read_bytes()
     to = HERE / "finds" / name / hashlib.sha256(data).hexdigest()[:12]
     to.parent.mkdir(parents=True, exist_ok=True)

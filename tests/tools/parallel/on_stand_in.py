@@ -44,25 +44,15 @@ def trained(device, communicator, sync="true", iterations=7, dtype="float64"):
     text = MODEL.replace("SYNC", sync)
     if dtype == "float16":  # of which statistics are not summed over ranks
         text = text.replace(f"type: BatchNorm, sync: {sync}", "type: TanH")
-    solver = Solver(
-        parse(text),
-        device=device,
-        dtype=dtype,
-        engine="implicit",
-        communicator=communicator,
-        report=Quiet(),
-        snapshot_after_train=False,
-    )
+    options = {"engine": "implicit", "report": Quiet(), "snapshot_after_train": False}
+    solver = Solver(parse(text), device=device, dtype=dtype, communicator=communicator, **options)
     losses = []
     for _ in range(iterations):
         solver.step(1)
         losses.append(solver.loss())
     found = {"losses": np.array(losses), **solver.net.weights()}
-    graphs = [
-        node
-        for node in solver.iterations.recordings.get("iteration", [])
-        if isinstance(node, CudaGraph)
-    ]
+    nodes = solver.iterations.recordings.get("iteration", [])
+    graphs = [node for node in nodes if isinstance(node, CudaGraph)]
     return found, graphs, solver
 
 
@@ -74,9 +64,8 @@ if __name__ == "__main__":
     if hasattr(cupy, "is_stand_in"):
         cupy.device_count = ranks.size
     device = device_of("cuda", ranks)
-    found, graphs, solver = trained(
-        device, ranks, *sys.argv[2:3], dtype=(*sys.argv[3:], "float64")[0]
-    )
+    dtype = (*sys.argv[3:], "float64")[0]
+    found, graphs, solver = trained(device, ranks, *sys.argv[2:3], dtype=dtype)
     why = [graph.why for graph in graphs]
     if ranks.rank == 0:
         Path(sys.argv[1]).with_suffix(".why").write_text("; ".join(why))

@@ -13,7 +13,6 @@ from tools.parallel.in_threads import on_ranks
 
 from minicaffe import MinicaffeError, Solver, parse
 from minicaffe.backends import cpu
-from minicaffe.tools.data import datasets
 from minicaffe.tools.parallel.ranks import Rounded
 from minicaffe.tools.training import folder as run_folder
 
@@ -37,13 +36,9 @@ solver: {{base_lr: 0.01, momentum: 0.9, weight_decay: 0.001, max_iter: 1000, tes
 
 
 @pytest.fixture(autouse=True)
-def few(monkeypatch, tmp_path):
-    """The drawn digits, but few; files go into a folder of their own."""
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-50")
-    # small nets share the update as large ones do
+def shared(monkeypatch, fifty_digits):
+    """Small nets share the update as large ones do."""
     monkeypatch.setattr("minicaffe.tools.parallel.ranks.WORTH", 0)
-    monkeypatch.chdir(tmp_path)
 
 
 def text(more="", batch=7, pool="MAX", loss="SoftmaxWithLoss"):

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kit import refusal
+from kit import few_digits, refusal
 
 from minicaffe import Net, ShapeError, SpecError, parse
 from minicaffe.backends import device as backend
 from minicaffe.core.communicator import Communicator
 from minicaffe.core.layers.context import Share
-from minicaffe.tools.data import datasets
 
 FILES = Path(__file__).parent.parent.parent / "fixtures" / "examples"
 CROP = "transform: {crop_size: 6, mirror: true}"
@@ -30,8 +29,7 @@ CHANCE = "\n  - {name: drop, type: Dropout, bottom: x, top: dropped}"
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """The drawn digits, but few."""
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 12, "test": 12})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-12")
+    few_digits(monkeypatch, 12, 12)
 
 
 def batches(layer, share, more="", passes=4):

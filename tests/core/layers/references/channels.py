@@ -7,17 +7,8 @@ from core.layers.references.draws import drawn
 
 def Axpy(layer, scale, x, y):
     scales = scale.reshape(x.shape[:2])
-    return (
-        np.reshape(
-            [
-                a * v
-                for a, row in zip(scales.flat, x.reshape(scales.size, -1), strict=True)
-                for v in row
-            ],
-            x.shape,
-        )
-        + y
-    )
+    rows = zip(scales.flat, x.reshape(scales.size, -1), strict=True)
+    return np.reshape([a * v for a, row in rows for v in row], x.shape) + y
 
 
 def along(layer, x, own):

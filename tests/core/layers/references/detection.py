@@ -191,18 +191,8 @@ def yolo_case(random, n, sides, classes, many, **keys):
 def DetectionEvaluate(layer, found, truth):
     """How many true boxes each class has, then whether each detection, the best first, is right or wrong."""
     truth, limit = truth[0, 0], layer.overlap_threshold
-    rows = [
-        [
-            -1,
-            c,
-            sum(
-                t[0] >= 0 and t[1] == c and (layer.evaluate_difficult_gt or not t[7]) for t in truth
-            ),
-            -1,
-            -1,
-        ]
-        for c in range(1, layer.num_classes)
-    ]
+    counted = [t[1] for t in truth if t[0] >= 0 and (layer.evaluate_difficult_gt or not t[7])]
+    rows = [[-1, c, counted.count(c), -1, -1] for c in range(1, layer.num_classes)]
     found = [d for d in found[0, 0] if d[1] >= 0]
     for image, label in sorted({(d[0], d[1]) for d in found}):
         true, had = [t for t in truth if t[0] == image and t[1] == label], set()

@@ -1,26 +1,16 @@
 """The layers of LeNet and its like."""
 
 X = (2, 4, 5, 6)
+WIDE = {"num_output": 4, "kernel_size": (3, 2), "stride": (2, 1), "pad": (1, 2), "group": 2}
+STEPS = {"num_output": 4, "kernel_size": (3,), "stride": (2,), "pad": (1,), "group": 2}
+TALL = {"num_output": 6, "kernel_size": (3, 2), "stride": (1, 3), "pad": (0, 1), "group": 2}
 
 ROWS = {
     "Convolution": [
         ({"num_output": 3, "kernel_size": (3,)}, [X]),
-        (
-            {
-                "num_output": 4,
-                "kernel_size": (3, 2),
-                "stride": (2, 1),
-                "pad": (1, 2),
-                "dilation": (1, 2),
-                "group": 2,
-            },
-            [X],
-        ),
+        ({**WIDE, "dilation": (1, 2)}, [X]),
         ({"num_output": 4, "kernel_h": 2, "kernel_w": 3, "bias_term": False, "group": 4}, [X]),
-        (
-            {"num_output": 4, "kernel_size": (3,), "stride": (2,), "pad": (1,), "group": 2},
-            [(3, 4, 7)],
-        ),
+        (STEPS, [(3, 4, 7)]),
         ({"num_output": 2, "kernel_size": (3, 1, 2), "pad": (1, 0, 1)}, [(2, 3, 4, 3, 4)]),
         ({"num_output": 2, "kernel_size": (2,), "axis": 2, "force_nd_im2col": True}, [X]),
         ({"num_output": 2, "kernel_size": (2,), "axis": 0}, [(3, 4, 5)]),
@@ -28,18 +18,7 @@ ROWS = {
     ],
     "Deconvolution": [
         ({"num_output": 3, "kernel_size": (3,), "stride": (2,), "pad": (1,)}, [X]),
-        (
-            {
-                "num_output": 6,
-                "kernel_size": (3, 2),
-                "stride": (1, 3),
-                "pad": (0, 1),
-                "dilation": (2, 1),
-                "group": 2,
-                "bias_term": False,
-            },
-            [X],
-        ),
+        ({**TALL, "dilation": (2, 1), "bias_term": False}, [X]),
         ({"num_output": 2, "kernel_h": 1, "kernel_w": 3, "axis": -3}, [(1, 2, *X)]),
         ({"num_output": 2, "kernel_size": (4,), "stride": (2,)}, [(3, 4, 5)]),
         ({"num_output": 2, "kernel_size": (2,), "pad": (0, 1, 0)}, [(2, 3, 2, 3, 2)]),

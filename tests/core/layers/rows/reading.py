@@ -3,12 +3,5 @@
 from typing import Any
 
 ROWS: dict[str, list[tuple[dict[str, Any], list[Any]]]] = {}
-WITHOUT_GRADIENT = {
-    "DenseImageData",
-    "HDF5Data",
-    "HDF5Output",
-    "ImageData",
-    "ImageLabelmapData",
-    "VideoData",
-    "WindowData",
-}
+WITHOUT_GRADIENT = {"DenseImageData", "HDF5Data", "HDF5Output", "ImageData", "ImageLabelmapData"}
+WITHOUT_GRADIENT |= {"VideoData", "WindowData"}

@@ -51,13 +51,8 @@ def test_depthwise_against_loops(device, direction, g, bias_term, dtype, seed):
 def test_each_width_of_tiles(device, direction, width, dtype):
     for height, kernel, stride in ((2, 3, 1), (6, 3, 1), (6, 2, 1), (9, 3, 2), (11, 5, 3)):
         window = Window((kernel, kernel), (stride, stride), pad=(1, 1))
-        check(
-            device,
-            "direct",
-            direction,
-            ConvGeometry(2, 3, (height, width), 3, window, 3),
-            dtype=dtype,
-        )
+        g = ConvGeometry(2, 3, (height, width), 3, window, 3)
+        check(device, "direct", direction, g, dtype=dtype)
 
 
 @compiled

@@ -128,9 +128,8 @@ def test_the_gradient_of_the_bias_has_room_in_the_workspace(cpu, monkeypatch):
 # by name, by rule
 
 
-FC6 = ConvGeometry(
-    2, 512, (22, 22), 4096, Window((7, 7))
-)  # of FCN-8s, whose weights alone are above the cap
+# Of FCN-8s, whose weights alone are above the cap
+FC6 = ConvGeometry(2, 512, (22, 22), 4096, Window((7, 7)))
 
 
 @pytest.mark.parametrize(

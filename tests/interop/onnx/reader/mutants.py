@@ -137,19 +137,10 @@ def other_net():
     arrays = {"up.weight": normal(4, 4, 3, 3), "ln.weight": normal(2, seed=1)}
     arrays |= {"ln.bias": normal(2, seed=2), "m": normal(8, 5, seed=3)}
     arrays |= {"W": normal(1, 12, 5, seed=4), "R": normal(1, 12, 3, seed=5)}
-    arrays |= {
-        "B": normal(1, 24, seed=6),
-        "rW": normal(1, 3, 5, seed=7),
-        "rR": normal(1, 3, 3, seed=8),
-    }
-    whole = {
-        "size": [1, 1, 4],
-        "times": [1, 4, 1],
-        "grown": [1, 4, 4, 4],
-        "from": 0,
-        "to": 6,
-        "by": 2,
-    }
+    arrays |= {"rW": normal(1, 3, 5, seed=7), "rR": normal(1, 3, 3, seed=8)}
+    arrays |= {"B": normal(1, 24, seed=6)}
+    whole = {"size": [1, 1, 4], "times": [1, 4, 1], "grown": [1, 4, 4, 4]}
+    whole |= {"from": 0, "to": 6, "by": 2}
     whole |= {"parts": [2, 2], "middle": [1], "k": [1], "yes": True}
     arrays |= {name: np.array(numbers) for name, numbers in whole.items()}
     outputs = ["y", "place", "h", "top", "branch", "rh", "unpooled"]

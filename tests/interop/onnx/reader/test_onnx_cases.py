@@ -94,10 +94,9 @@ NEVER |= {
     "Celu",
     "GlobalMaxPool",
     "Cast",
-    "MaxUnpool",  # whose places are inputs
-    "If",  # whose condition is the case's input
-    "Scan",  # but for that of an LSTM that an export writes
-}  # or is of an opset that the converter does not bring down
+}  # or it is of an opset that the converter leaves as it is
+NEVER |= {"MaxUnpool", "If"}  # whose places, or condition, are inputs
+NEVER |= {"Scan"}  # but for that of an LSTM that an export writes
 NO_CASES = {"MaxRoiPool"}
 FOUR_DIGITS = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}
 

@@ -90,9 +90,8 @@ def test_detections_are_ours_row_by_row(tmp_path_factory, case):
 
 def test_a_threshold_that_changes_is_refused(tmp_path):
     net = net_of(1, 2, 2, True, "nms_param: {nms_threshold: 0.6, eta: 0.9}")
-    with pytest.raises(
-        SpecError, match=r"layer 'found' .* eta 0.9: ONNX's threshold stays as it is"
-    ):
+    told = r"layer 'found' .* eta 0.9: ONNX's threshold stays as it is"
+    with pytest.raises(SpecError, match=told):
         to_onnx(net, tmp_path / "net.onnx")
     assert not list(tmp_path.iterdir())
 

@@ -113,9 +113,8 @@ def _function(name, positional, named):
         if not isinstance(first, (ndarray, tuple, list)):
             raise TypeError(f"cupy.{name}: Unsupported type {type(first)}")
         if name in CUB and cub_takes(first._host, given.get("axis"), given.get("dtype"), name):
-            for _ in range(
-                2 if out is not None else 1
-            ):  # beside the result, which is made in any case
+            # Beside the result, which is made in any case
+            for _ in range(2 if out is not None else 1):
                 count("allocations")
         given = {_NUMPY.get(key, key): unwrap(value) for key, value in given.items()}
         source = unwrap(first)

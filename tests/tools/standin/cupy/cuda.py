@@ -40,15 +40,9 @@ class runtime:  # noqa: N801
     @staticmethod
     def getDeviceProperties(device):  # noqa: N802
         _check(device)
-        return {
-            "name": b"stand-in (host C++ compiler)",
-            "totalGlobalMem": TOTAL_MEMORY,
-            "multiProcessorCount": 1,
-            "major": 9,
-            "minor": 0,
-            "warpSize": 32,
-            "maxThreadsPerBlock": 1024,
-        }
+        sizes = {"totalGlobalMem": TOTAL_MEMORY, "maxThreadsPerBlock": 1024, "warpSize": 32}
+        version = {"major": 9, "minor": 0, "multiProcessorCount": 1}
+        return {"name": b"stand-in (host C++ compiler)", **sizes, **version}
 
     @staticmethod
     def driverGetVersion():  # noqa: N802
