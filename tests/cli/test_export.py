@@ -129,7 +129,7 @@ def test_a_deploy_nets_mean_may_be_an_image(cli, mistake, deploy, folder):
     assert np.array_equal(np.load(how["mean_image"]), np.load("mean.npy"))
     told = "--mean 1,2: expected 1 or 3 numbers, or an image of (3, 6, 8)"
     assert told in mistake(*deploy, "--force", "--mean", "1,2")
-    assert "--labels tiny.yaml: has " in mistake(*deploy, "--force", "--labels", "tiny.yaml")
+    assert "--labels tiny.yaml: names " in mistake(*deploy, "--force", "--labels", "tiny.yaml")
 
 
 def test_a_run_is_exported_with_its_best_weights(cli, mistake, folder, model):

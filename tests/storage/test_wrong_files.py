@@ -58,7 +58,7 @@ READERS = {
     "x.prototxt": (minicaffe.read, "prototxt"),
     "x.yaml": (minicaffe.read, "model file"),
     "map.prototxt": (label_map, "prototxt"),
-    "labels.txt": (lambda path: lines_of(str(path), 2), "a whole text"),
+    "labels.txt": (lambda path: lines_of(str(path), 2), "text"),
     "list.txt": (lambda path: readers.open(str(path), "train"), "a whole text"),
     "set.csv": (lambda path: readers.open(str(path), "train"), "a whole text"),
     "x.png": (lambda path: picture_files.read(path, "colour"), "a picture that can be read"),

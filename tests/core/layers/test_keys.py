@@ -37,6 +37,7 @@ Convolution Deconvolution: engine force_nd_im2col
 CTCLoss: loss_calculation_t
 DetectionEvaluate: name_size_file resize_param show_per_class_result
 DetectionEvaluate: ap_version # of a test's score: test_evaluate
+Data: shape # it is for a source that is gone
 DetectionOutput: save_file visualize_threshold
 Eltwise: stable_prod_grad
 Im2col: force_nd_im2col

@@ -136,7 +136,7 @@ def test_early_stopping_alone_goes_by_the_accuracy():
         ", early_stopping: 2", {"loss": [3.0, 2.0, 1.0, 0.5], "accuracy": [0.5, 0.6, 0.6, 0.6]}
     )
     solver.solve()
-    assert solver.ended == "no better accuracy than 0.6 (iteration 2) in 2 tests"
+    assert solver.ended == "no better accuracy than 0.6 (iteration 6) in 2 tests"
 
 
 @pytest.mark.parametrize("at", ["small_iter_4.npz", "small_iter_8.npz", "small_best.npz"])
