@@ -62,6 +62,8 @@ def feed(solver: Solver, x: Any, y: Any, validation: tuple[Any, Any] | None = No
     for net in solver.test_nets:
         _read(net, tested)
     _read(solver.net, learnt)
+    tests = f", {len(tested)} to test with" * bool(solver.test_nets)
+    solver.report.event(f"data: {whole.name}: {len(learnt)} to train with{tests}")
 
 
 def _read(net: Net, reader: Reader) -> None:

@@ -2,11 +2,13 @@
 
 import gc
 import os
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from kit import Heard
 
 from minicaffe import Classifier, Solver, adapt
 from minicaffe.core.solver.report import Mute
@@ -116,7 +118,10 @@ def test_a_data_layer_reads_arrays_from_the_next_pass_on():
     learning.step(4)
     pictures, labels = np.full((50, 28, 28), 7, np.uint8), np.repeat(np.arange(10), 5)
     pictures[:, 0, 0] = np.arange(50)
+    learning.report = Heard()
     learning.fit(pictures, labels)
+    told = "data: arrays-[0-9a-f]{12}: 40 to train with, 10 to test with"
+    assert any(re.fullmatch(told, line) for line in learning.report.lines)
     assert score_suffixes(learning.test_nets, learning.net) == ("",)
     data, tested = (net.layers["data"] for net in (learning.net, *learning.test_nets))
     assert (len(data.reader), len(tested.reader)) == (40, 10)
