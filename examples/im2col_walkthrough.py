@@ -41,7 +41,7 @@ def main(folder: Path) -> int:
     try:
         import matplotlib
     except ImportError:
-        print("the pictures need matplotlib: pip install 'minicaffe[pictures]'", file=sys.stderr)
+        print("the pictures need matplotlib: pip install -e '.[pictures]'", file=sys.stderr)
         return 2
     matplotlib.use("Agg")
     matplotlib.rcParams.update({"font.family": "DejaVu Sans", "savefig.dpi": 110})

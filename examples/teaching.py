@@ -88,7 +88,7 @@ def pyplot():
     try:
         import matplotlib
     except ImportError:
-        print("no picture: it needs matplotlib: pip install 'minicaffe[pictures]'", file=sys.stderr)
+        print("no picture: it needs matplotlib: pip install -e '.[pictures]'", file=sys.stderr)
         return None
     matplotlib.use("Agg")
     matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 9, "savefig.dpi": 80})

@@ -37,7 +37,7 @@ def run(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", [name, "--small", *options])
         found = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="example")["main"]()
         printed, told = capsys.readouterr()
-        assert ("pip install 'minicaffe[pictures]'" in told) == (
+        assert ("pip install -e '.[pictures]'" in told) == (
             sys.modules.get("matplotlib", 1) is None
         )
         assert re.search(r"^\d+ s of processor time; .* cores, NumPy ", printed.splitlines()[-1])
@@ -176,7 +176,7 @@ def outputs(tmp_path_factory):
         name for name in ("nbclient", "ipykernel", "pandas", "matplotlib") if not find_spec(name)
     ]
     if missing:
-        pytest.skip(f"needs {', '.join(missing)}: pip install 'minicaffe[test-all]'")
+        pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[test-all]'")
     folder = tmp_path_factory.mktemp("notebook")
     homes = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"), str(folder))
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

@@ -13,7 +13,7 @@ def draw(report: dict, path: Path) -> None:
     try:
         import matplotlib
     except ImportError:
-        sys.exit("the chart needs matplotlib: pip install 'minicaffe[pictures]'")
+        sys.exit("the chart needs matplotlib: pip install -e '.[pictures]'")
     matplotlib.use("Agg")
     matplotlib.rcParams.update(
         {"svg.hashsalt": "minicaffe", "font.size": 9, "axes.axisbelow": True}
