@@ -303,7 +303,7 @@ class Import(options.Force, options.Prepared):
             raise MinicaffeError(f"--{asked[0]}: --preset {self.preset} says it")
         if self.preset is not None or not asked:
             return None if self.preset is None else prepares(spec, self.preset)
-        mean: Any = options.mean_of(self.mean or "0", (max(1, channels_of(spec)), 0, 0))
+        mean: Any = options.mean_of(self.mean or "0", (max(1, channels_of(spec)), 1, 1))
         scale = 1.0 if self.scale is None else self.scale
         return prepares(spec, Prepares(mean, (scale,), self.channels != "bgr"))
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from minicaffe._moved import Finder
 from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.device import PRECISIONS
@@ -77,6 +78,7 @@ class Imports(CommandOptions):
     def import_files(self) -> None:
         """Import Python files by path; what they register is known afterwards."""
         for file in self.imports:
+            Finder.finds_caffe = True
             path = Path(file)
             if path.is_dir():
                 python.FOLDERS.append(str(path))
@@ -96,11 +98,7 @@ class Imports(CommandOptions):
             except MinicaffeError:
                 raise
             except (Exception, SystemExit) as error:
-                package = (error.name or "") if isinstance(error, ImportError) else ""
-                hint = "; leave caffe out: a Python layer needs no base (see docs/from-caffe.md)"
-                raise SpecError(
-                    raised_at(error) + hint * (package.split(".")[0] == "caffe")
-                ) from None
+                raise SpecError(raised_at(error)) from None
 
 
 class Lenient(CommandOptions):

@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 from minicaffe.backends import device as backend
 from minicaffe.backends.dispatch import threads
-from minicaffe.cli.options import WEIGHTS, Imports, named
+from minicaffe.cli.options import WEIGHTS, Force, Imports, named
 from minicaffe.cli.parser import Arg, CommandOptions, Size, number, size_of
 from minicaffe.core.communicator import Communicator, device_of
 from minicaffe.core.config.declare import NetSpec, State
-from minicaffe.errors import printable
+from minicaffe.errors import note, printable
 from minicaffe.storage import checkpoint
 from minicaffe.tools.inference import reads_data
 from minicaffe.tools.own_data import EPOCHS, LARGEST_BATCH, Adapted, adapt, fitting
@@ -106,7 +106,7 @@ def _with(spec: NetSpec, batch: int) -> NetSpec:
     return dataclasses.replace(spec, layers=tuple(layers))
 
 
-class New(OwnData, Imports):
+class New(OwnData, Imports, Force):
     """Print the model file that trains a model on your own data, as `minicaffe train MODEL --data` does.
 
     The classes, the number of outputs, the size of pictures, the batch and the schedule are decided by what
@@ -141,4 +141,6 @@ class New(OwnData, Imports):
         if self.output is None:
             print(text, end="")
         else:
+            self.check_free(self.output)
             checkpoint.replace(self.output, text.encode("utf-8"))
+            note(f"written: {self.output}")

@@ -23,7 +23,7 @@ FLAGS = {
     "model": "the first word, without a flag: minicaffe test net.prototxt",
     "weights": "--weights",
     "snapshot": "--resume",
-    "gpu": "--device cuda:N",
+    "gpu": "--device cuda:N; of several, mpiexec -n N",
     "iterations": "--batches in test, --iterations in time, --max-iter in train",
     "phase": "--phase in time",
     "level": "--level",
@@ -32,7 +32,8 @@ FLAGS = {
 }
 # The flags of Caffe's train, test and time that are done, "" for the first word
 DONE = {"solver": "", "model": "", "snapshot": "--resume", "gpu": "--device"}
-DONE |= {"iterations": "--batches"} | {name: f"--{name}" for name in ("weights", "phase", "level")}
+DONE |= {"iterations": "--batches"}
+DONE |= {name: f"--{name}" for name in ("weights", "phase", "level", "stage")}
 OTHERS = {  # of other frameworks' commands and scripts
     "lr learning-rate": "--set solver.base_lr=...",
     "epochs": "--epochs, of train",
@@ -194,10 +195,11 @@ def from_caffes(words: Sequence[str], options: Collection[str]) -> list[str]:
     left, done = list(words), list[str]()
     while left:
         flag, equals, value = (word := left.pop(0)).partition("=")
-        name = DONE.get(flag.lstrip("-")) if flag.startswith("-") and flag not in options else None
+        bare = flag.lstrip("-") if flag.startswith("-") and flag not in options else ""
+        name = f"--{bare}" if f"--{bare}" in options else DONE.get(bare)
         value = value if equals or not left else left[0]
         is_gpu = name == "--device"
-        if name is None or name not in ("", *options) or (is_gpu and not value.isdigit()):
+        if not value or name not in ("", *options) or (is_gpu and not value.isdigit()):
             done.append(word)
             continue
         left = left if equals else left[1:]
@@ -238,7 +240,7 @@ def hint(word: str) -> str:
     >>> hint("device_query")
     "; Caffe's device_query is minicaffe doctor"
     >>> hint("-gpu"), hint("--frobnicate")
-    ("; Caffe's -gpu is --device cuda:N", '')
+    ("; Caffe's -gpu is --device cuda:N; of several, mpiexec -n N", '')
     """
     bare = word.lstrip("-")
     if text := _of(FLAGS if word.startswith("-") else CAFFES, bare.removesuffix(".bin")):

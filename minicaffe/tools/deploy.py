@@ -22,7 +22,7 @@ from minicaffe.core.plugins import label_map
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.storage.lists import find
 from minicaffe.tools.data import pictures
-from minicaffe.tools.data.augment import nearest
+from minicaffe.tools.data.augment import nearest, scale
 from minicaffe.tools.data.layers.pictures import Pictures, takes_digits
 from minicaffe.tools.data.pictures import named
 from minicaffe.tools.inference import for_test, inference, inputs, prepares
@@ -93,6 +93,14 @@ class Deployed:
             images = self._pixels(images)
         shape = self.image_shape
         images = numbers(images, "pictures", shape)
+        own = (
+            tuple(getattr(self.data, "shape", ())) or shape
+        )  # of the arrays that it was trained on
+        if own != shape and own[0] == 1 and images.ndim < 4 and images.shape[-2:] == own[1:]:
+            images = images[..., None, :, :]
+        if own != shape and images.shape[-3:] == own:
+            scaled = [scale(one, *shape[1:]) for one in images.reshape(-1, *own)]
+            images = np.reshape(scaled, (*images.shape[:-3], *shape))
         if shape[1:] == (1, 1) and images.ndim in (1, 2) and images.shape[-1] == shape[0]:
             images = images[..., None, None]  # vectors
         axes = 2 if shape[0] == 1 and images.shape[-3:] != shape else 3
@@ -240,6 +248,13 @@ def predict(
         boxes = any(layer.type == "DetectionOutput" for layer in for_test(spec).layers)
         net = (Detector if boxes else Classifier)(model, weights, device=device)
     several = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
+    if isinstance(images, np.ndarray) and images.ndim > 1:  # several of the net's own shape
+        c, h, w = net.image_shape
+        several |= images.shape[1:] in {
+            (c, h, w),
+            (h, w) if c == 1 else (c, h, w),
+            (c,) * (h * w == 1),
+        }
     words = list(images) if several else [images]
     paths = [named(os.fspath(word)) if isinstance(word, (str, Path)) else [word] for word in words]
     some = list(itertools.chain.from_iterable(paths))
@@ -353,7 +368,9 @@ def _ending(spec: NetSpec, ends: Sequence[str]) -> LayerSpec:
     for kind in ends:
         if layers := [layer for layer in spec.layers if layer.type == kind]:
             return layers[-1]
-    lacking = {"Softmax": "softmax, so it gives no probabilities"}.get(ends[0], ends[0])
+    lacking = {
+        "Softmax": "softmax, so it gives no probabilities; a layer Softmax at its end does"
+    }.get(ends[0], ends[0])
     raise SpecError(f"net {spec.name!r} has no {lacking}")
 
 
@@ -447,7 +464,7 @@ def pictures_of(net: Net, axes: Sequence[int] = (4,)) -> Pictures | None:
     count, c, h, w = (*blobs[0].shape, 1, 1)[:4]
     data = Pictures(batch_size=count)
     data.name, data.top, data.image = blobs[0].producer.name, (blobs[0].name,), (c, h, w)
-    data.blue_first = prepares(net.spec.layers)
+    data.blue_first = data.prepared = prepares(net.spec.layers)
     return data
 
 

@@ -33,7 +33,7 @@ from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.net import Net, parse, read
 from minicaffe.core.net.memory import Sharing
-from minicaffe.core.net.model import holds_weights, is_ours, text
+from minicaffe.core.net.model import holds_weights, is_ours, opened, text
 from minicaffe.core.plugins import label_map
 from minicaffe.core.solver import Solver
 from minicaffe.errors import DataError, MinicaffeError, SpecError, mib, printable
@@ -44,7 +44,7 @@ from minicaffe.tools.data.reader.array_set import HELD, ArraySet
 from minicaffe.tools.data.reader.base import SHARE, Reader, class_counts, same_bytes, sides
 from minicaffe.tools.data.reader.picture_set import PairSet, PictureSet, holds_pairs, inner_hint
 from minicaffe.tools.data.weights import lookup
-from minicaffe.tools.inference import is_scored, picture_said, prepares, reads_data
+from minicaffe.tools.inference import PREPARATION, is_scored, picture_said, prepares, reads_data
 from minicaffe.tools.training import folder as run_folder
 
 # One class a picture; several labels, or none; a class for each pixel; boxes
@@ -191,6 +191,11 @@ def adapt(
         if not all(map(os.path.isfile, weights.split(","))):
             raise DataError(f"{weights}: no such file of weights")
         body = replace(body, transform=_transform_of(weights) or body.transform)
+    if prepares(body.layers) and not any(map(_has_preparation, (weights or "").split(","))):
+        raise SpecError(
+            f"the model's layer {PREPARATION!r} makes pictures ready by weights that do not learn;"
+            " give those that were imported with it: --weights FILE"
+        )
     known = own and _answers_alike(base, body, data_set)
     heads, outputs = _with_outputs(body, data_set, weights is not None and not known)
     head, seen = _data_layers(data_set, body, size, weights is not None)
@@ -198,10 +203,12 @@ def adapt(
     name = re.sub(r"_(best|iter_\d+)$", "", name)  # of a snapshot
     name = Path(data_set.source).name if name == "model" else name
 
+    usual = 0.01 if data_set.shape is not None and data_set.shape[1:] == (1, 1) else 0.001
+
     def built(batch: int) -> NetSpec:
         per_epoch = math.ceil(data_set.count / batch)
         rounds = per_epoch * (epochs or EPOCHS) if max_iter is None else max_iter
-        solver = _solver(base.solver, per_epoch, rounds, weights, _score(heads))
+        solver = _solver(base.solver, per_epoch, rounds, weights, _score(heads), usual)
         spec = parse({"name": base.name or name, "layers": [BLANK], "solver": solver})
         skips = {"on_error": "skip"} if skip_damaged else {}
         layers = [replace(one, options={**one.options, **skips}) for one in head(batch)]
@@ -222,13 +229,24 @@ def adapt(
             f"weights: none; with few pictures begin with published ones: --weights {model}"
         )
     passes = spec.solver.max_iter / per_epoch
+    rising = f"rising for {spec.solver.warmup_iter} iterations, then " * (
+        spec.solver.warmup_iter > 0
+    )
     lines.append(
         f"training: {passes:.4g} epoch{'s' * (passes != 1)} of {per_epoch}"
         f" iteration{'s' * (per_epoch != 1)}, batches of {batch} ({why});"
-        f" {spec.solver.type}, rate {spec.solver.base_lr:g}, falling to 0 (cosine)"
+        f" {spec.solver.type}, rate {spec.solver.base_lr:g}, {rising}falling to 0 (cosine)"
     )
     lines += [f"WARNING: {warning}" for warning in data_set.warnings]
     return Adapted(name, data, text(spec, "."), tuple(lines), arrays)
+
+
+def _has_preparation(file: str) -> bool:
+    """True if a file of weights has those of a net's preparation."""
+    if not file:
+        return False
+    with opened(file) as arrays:
+        return f"{PREPARATION}__0" in arrays.shapes
 
 
 def _transform_of(weights: str) -> Transform | None:
@@ -761,10 +779,15 @@ def _score(layers: Sequence[LayerSpec]) -> str | dict[str, str]:
 
 
 def _solver(
-    own: SolverSpec | None, per_epoch: int, rounds: int, weights: str | None, score: Any
+    own: SolverSpec | None,
+    per_epoch: int,
+    rounds: int,
+    weights: str | None,
+    score: Any,
+    usual: float,
 ) -> dict[str, Any]:
     """How it is trained: a test and a snapshot an epoch, and a rate that falls to 0."""
-    rate = own.base_lr if own is not None and own.type == "Adam" else 0.001
+    rate = own.base_lr if own is not None and own.type == "Adam" else usual
     rule: dict[str, Any] = {"type": "Adam", "base_lr": rate, "momentum": 0.9}
     if weights is not None:
         rule = {"type": "SGD", "base_lr": 0.001, "momentum": 0.9, "weight_decay": 0.0005}

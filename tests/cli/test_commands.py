@@ -349,7 +349,7 @@ def test_files_that_are_no_weights(mistake, folder, command, trained):
         ("device_query",
          "minicaffe: unknown command 'device_query'; Caffe's device_query is minicaffe doctor (see minicaffe --help)"),
         ("train tiny.yaml -gpu all",
-         "minicaffe train: unrecognized arguments: -gpu all; Caffe's -gpu is --device cuda:N (see minicaffe train --help)"),
+         "minicaffe train: unrecognized arguments: -gpu all; Caffe's -gpu is --device cuda:N; of several, mpiexec -n N (see minicaffe train --help)"),
         ("train tiny.yaml --iterations=3",
          "minicaffe train: unrecognized arguments: --iterations; Caffe's --iterations is --batches in test,"
          " --iterations in time, --max-iter in train (see minicaffe train --help)"),
@@ -445,6 +445,8 @@ def test_o_says_where_output_goes(cli, folder):
         ran = cli(*words.split())
         assert (ran.code, os.path.exists(written)) == (0, True), ran.err
     assert read_model("new.yaml").name == "Small"
+    ran = cli(*"new small --data two.npz -o new.yaml".split())
+    assert ran.code == 2 and "new.yaml" in ran.last and "--force" in ran.last
 
 
 def test_caffes_flags_are_done(cli):

@@ -59,7 +59,7 @@ def modules(module: str) -> list[Any]:
             sys.path[:] = [folder, *(path for path in sys.path if path != folder)]
             try:
                 return [importlib.import_module(module)]
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise SpecError(raised_at(error)) from None
     return places
 

@@ -8,7 +8,7 @@ from minicaffe.core.layers.context import Order
 from minicaffe.core.layers.inputs import Input
 from minicaffe.core.net import Net
 from minicaffe.core.solver import Solver
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, SpecError
 from minicaffe.tools.data.layers.data import Data
 from minicaffe.tools.data.reader.array_set import ArraySet
 from minicaffe.tools.data.reader.base import SHARE, Reader, sides
@@ -23,7 +23,8 @@ class ArrayInput(Input):
         if rows[0].size != np.prod(shape[1:], dtype=int):
             wanted = ", ".join(map(str, ("n", *shape[1:])))
             raise DataError(f"{self.top[0]}: expected an array of ({wanted}), got {rows.shape}")
-        self.dataset, self.rows = reader, rows
+        self.dataset = self.reader = reader
+        self.rows = rows
         self.allocate()
 
     def allocate(self) -> None:
@@ -54,6 +55,10 @@ def feed(solver: Solver, x: Any, y: Any, validation: tuple[Any, Any] | None = No
     Without `validation`, (x, y), the tests read a fifth of each class, which is held out of training.
     Raises DataError for arrays that the nets cannot take.
     """
+    if (most := solver.spec.max_iter) is not None and solver.iteration >= most:
+        raise SpecError(
+            f"max_iter {most} is reached: nothing is left to train; make another Solver"
+        )
     whole = ArraySet(x, y, validation)
     if whole.tests is not None and not solver.test_nets:
         raise DataError("validation: the solver tests nothing; give it a test_interval")

@@ -25,7 +25,7 @@ LINES = 6  # of failures that stay above the curves, and of events below: the la
 
 def fit(solver: Solver, x: Any = None, y: Any = None, validation: Any = None) -> dict[str, Any]:
     """`Solver.fit`: all that `solve` does, and show how far it is, of several ranks on the first."""
-    if x is not None:
+    if x is not None or validation is not None:
         arrays.feed(solver, x, y, validation)
     if solver.communicator.rank > 0:
         return solver.solve()

@@ -272,7 +272,8 @@ def test_modules_of_a_folder_that_the_user_names(way, tmp_path):
     inputs = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 } } }\n'
     for module in ("rpn.twice", "broken"):
         (tmp_path / f"{module}.prototxt").write_text(inputs + layer.replace("MODULE", module))
-    given = ["--import", "layers"] if way == "option" else []
+    (tmp_path / "one.py").write_text("import caffe\nassert caffe.Layer\n")
+    given = ["--import", "layers", "--import", "one.py"] if way == "option" else []
     variables = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
     variables |= {"MINICAFFE_PYTHON_LAYERS": "layers"} if way == "variable" else {}
 

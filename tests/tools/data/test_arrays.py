@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from kit import Heard
 
-from minicaffe import Classifier, Solver, adapt
+from minicaffe import Classifier, Solver, SpecError, adapt, predict
 from minicaffe.core.solver.report import Mute
 from minicaffe.core.solver.scores import score_suffixes
 from minicaffe.errors import DataError
@@ -96,6 +96,7 @@ def test_inputs_read_rows_as_a_loop_of_ones_own_would(before):
     fed, mine = solver(), solver(LAYERS + SOLVER.replace("40", "60"))
     fed.step(before), mine.step(before)
     scores = fed.fit(TABLE, CLASSES, validation=(TABLE[:50], CLASSES[:50]))
+    assert score_suffixes(fed.test_nets, fed.net) == ("",)
     rows = mine.net.layers["x"]
     order = fed.net.layers["x"].order
     for number in range(before, 40):
@@ -129,12 +130,34 @@ def test_a_data_layer_reads_arrays_from_the_next_pass_on():
     assert read == pytest.approx([7 * data.transform.scale])
 
 
+def test_whole_numbers_pictures_of_another_size_and_a_second_fit():
+    images = np.random.default_rng(0).integers(0, 256, (12, 3, 40, 40))
+    learning = adapt("small", (images, np.arange(12) % 3), epochs=1).solver(
+        device="cpu", snapshot=0
+    )
+    assert learning.net.layers["data"].reader.arrays()[0].dtype == np.uint8
+    learning.fit()
+    learning.net.save("small.npz")
+    trained = Classifier("small.npz", device="cpu")
+    answers = trained.predict(images[:2].astype(np.uint8))
+    alone = [trained.predict(image.astype(np.uint8).transpose(1, 2, 0)) for image in images[:2]]
+    np.testing.assert_allclose(answers, alone, atol=0.02)  # scaled by another filter
+    both = predict(trained, images[:2].astype(np.float32), top=1)
+    assert [one["classes"][0]["class"] for one in both] == answers.argmax(axis=1).tolist()
+    with pytest.raises(
+        SpecError, match="^max_iter 2 is reached: nothing is left to train; make another Solver$"
+    ):
+        learning.fit(images, np.arange(12) % 3)
+
+
 @pytest.mark.parametrize(
     ("use", "told"),
     [
         (lambda: adapt("digits", (TABLE, CLASSES)), "holds vectors; expected pictures, for layer 'conv1'"),
         (lambda: adapt("digits", (TABLE,)), "^data: expected a path, or a pair of arrays .x, y., got a tuple$"),
         (lambda: adapt("digits", "x.npz", validation=(TABLE, CLASSES)), "^validation: is for arrays; x.npz is a path"),
+        (lambda: adapt("logistic_regression", (np.where(TABLE > 2.5, np.nan, TABLE), CLASSES)), r"^x: entry \d+ holds a number that is not finite$"),
+        (lambda: solver().fit(TABLE, CLASSES, validation=0.2), "^validation: expected a pair of arrays .x, y., got a float$"),
         (lambda: adapt("digits", (TABLE, CLASSES[:3])), "^y: expected 330 labels, one a picture, found .3,.$"),
         (lambda: solver().fit(TABLE[:, :3], CLASSES), r"^x: expected an array of \(n, 20\), got \(\d+, 3, 1, 1\)$"),
         (lambda: solver(LAYERS + "solver: {base_lr: 1, max_iter: 3}").fit(TABLE, CLASSES, validation=(TABLE, CLASSES)), "^validation: the solver tests nothing"),

@@ -51,7 +51,7 @@ def prepares(spec: NetSpec, pictures: str | Prepares) -> Prepares:
         raise SpecError(f"net {spec.name!r}: expected one Input of pictures, of 1 or 3 channels")
     if not {len(one.mean), len(one.scale)} <= {1, channels}:
         raise SpecError(
-            f"pictures of {channels} channels: expected 1 or {channels} means and scales"
+            f"pictures of {channels} channel{'s' * (channels > 1)}: expected as many means and scales, or one"
         )
     return one
 

@@ -115,6 +115,7 @@ class Pictures(Layer):
 
     dataset = cast(Any, None)  # the source of the batches, once it is known
     traits = Traits(takes_share=True, float32_tops=(1,), label_kind="number", inferred_as="Input")
+    prepared = False  # by the net itself
     blue_first = False  # three channels are blue, green, red, as in OpenCV and Caffe
     image = cast("tuple[int, int, int]", ())  # (c, h, w) that the crop is cut out of
     label_shape = cast("Shape", ())  # of one label: () of a number
@@ -190,7 +191,7 @@ class Pictures(Layer):
     @property
     def inverts(self) -> bool:
         """Whether a grey picture with a light border is inverted: for digits and deploy nets."""
-        return type(self) is Pictures or takes_digits(self)
+        return (type(self) is Pictures and not self.prepared) or takes_digits(self)
 
     def alone(self) -> Pictures:
         """The layer of its pictures alone, where a picture of labels is read with each."""

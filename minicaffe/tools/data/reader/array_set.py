@@ -295,10 +295,21 @@ class ArraySet(InMemory):
 
     def __init__(self, x: Any, y: Any, validation: tuple[Any, Any] | None = None):
         x, y = np.asarray(x), np.asarray(y)
+        if x.dtype.kind in "iu" and x.dtype != np.uint8:
+            pixels = x.ndim > 2 and x.size and 0 <= x.min() <= x.max() <= 255
+            x = x.astype(np.uint8 if pixels else np.float32)
         layout = Layout(x.shape, x.dtype, "x")
         self.shape, self.count = layout.shape, layout.count
         self.labels = labels_of(y, self.count, "y")
         self.held = np.ascontiguousarray(layout.of(x)), self.labels
+        finite = np.isfinite(self.held[0].reshape(self.count, -1)).all(axis=1)
+        if not finite.all():
+            raise DataError(f"x: entry {finite.argmin()} holds a number that is not finite")
+        if validation is not None and not (
+            isinstance(validation, (tuple, list)) and len(validation) == 2
+        ):
+            kind = type(validation).__name__
+            raise DataError(f"validation: expected a pair of arrays (x, y), got a {kind}")
         self.tests = ArraySet(*validation) if validation is not None else None
         if self.tests is not None:
             self.own_split = self.tests.own_split = True

@@ -78,6 +78,13 @@ def test_it_goes_on_training_as_it_was_and_is_fed_red_first(command):
     adapted = adapt("net.prototxt", "photos", weights="net.caffemodel", epochs=2)
     assert "less a mean of 0, times 1" in adapted.lines[1]
     assert any("layer 'score' has 2, not 10; it begins anew" in line for line in adapted.lines)
+    from_onnx("net.onnx", "bare")
+    for weights in (None, "bare.caffemodel"):
+        told = refusal(adapt, "net.prototxt", "photos", weights=weights, error=SpecError)
+        assert told.endswith(
+            "layer 'preparation' makes pictures ready by weights that do not learn;"
+            " give those that were imported with it: --weights FILE"
+        )
     solver = adapted.solver(device="cpu", snapshot=0, report=Mute())
     before = solver.net.weights()
     solver.solve()
@@ -118,7 +125,11 @@ def test_what_is_not_known_is_said(command):
     np.testing.assert_array_equal(net.params["preparation"][0].data[:, :, 0, 0], np.eye(3) / 2)
     np.testing.assert_array_equal(net.params["preparation"][1].data, [-0.5, -1, -1.5])
     for channels, pictures, told in (
-        (3, Prepares((1.0, 2.0), (1.0,), True), "expected 1 or 3 means"),
+        (
+            3,
+            Prepares((1.0, 2.0), (1.0,), True),
+            "pictures of 3 channels: expected as many means and scales, or one",
+        ),
         (4, "unit", "expected one Input of pictures, of 1 or 3 channels"),
         (4, "units", "did you mean 'unit'?"),
     ):
