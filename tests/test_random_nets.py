@@ -71,11 +71,8 @@ def _layer(chance: random.Random, bottom: str, shapes: dict, name: str) -> dict:
     elif kind == "Im2col":
         layer |= {"kernel_size": 2, "pad": chance.choice([0, 1]), "stride": 2}
     elif kind == "Pooling":
-        layer |= {
-            "pool": chance.choice(["MAX", "AVE"]),
-            "kernel_size": 2,
-            "stride": chance.choice([1, 2]),
-        }
+        layer |= {"pool": chance.choice(["MAX", "AVE"]), "kernel_size": 2}
+        layer["stride"] = chance.choice([1, 2])
     elif kind == "SoftmaxWithLoss":
         layer["bottom"] = [bottom, "label"]
     return layer

@@ -166,11 +166,8 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 
 
 def test_one_workspace_serves_the_whole_net():
-    net = Net(
-        parse(EVERY_LAYER.replace("source: digits", "source: mnist")),
-        device="cpu",
-        shapes_only=True,
-    )
+    text = EVERY_LAYER.replace("source: digits", "source: mnist")
+    net = Net(parse(text), device="cpu", shapes_only=True)
     columns = [layer.column_elements for layer in net.layers.values()]
     assert net.context.workspace_size >= max(columns)
     assert net.context.workspace_size < 3 * max(max(columns), 100 * 16 * 24 * 24)

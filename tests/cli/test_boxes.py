@@ -214,13 +214,10 @@ def test_names_are_those_of_the_labels_given(detector, command):
     assert command(*PREDICT, "a.png").startswith("a.png: 2 (")
     Path("empty.txt").write_text("\n")
     for words, told in (
-        (
-            ["--labels", "empty.txt"],
-            "--labels empty.txt: expected a label map, or a name in each line",
-        ),
-        (["--threshold", "nan"], "--threshold: invalid float value: 'nan'"),
+        ("--labels empty.txt", "--labels empty.txt: expected a label map, or a name in each line"),
+        ("--threshold nan", "--threshold: invalid float value: 'nan'"),
     ):
-        assert told in command(*PREDICT, "a.png", *words, code=2)
+        assert told in command(*PREDICT, "a.png", *words.split(), code=2)
 
 
 def test_a_box_that_is_nan_is_no_box(detector, monkeypatch, command):

@@ -195,11 +195,7 @@ def test_a_net_as_caffes_text_is_not_trained_without_its_solver(mistake, folder)
     assert mistake("train", "net.prototxt") == wanted
 
 
-def test_a_python_layer_that_imports_caffe_is_told_what_to_do(mistake, folder):
-    (folder / "own.py").write_text("from caffe import Layer\n")
-    told = mistake("layers", "--import", "own.py")
-    assert told.startswith("minicaffe: own.py:1: ")
-    assert told.endswith("; leave caffe out: a Python layer needs no base (see docs/from-caffe.md)")
+def test_files_that_are_not_there(mistake):
     assert "no.prototxt: no such file" in mistake("summary", "no.prototxt")
     line = mistake("test", "tiny.yaml", "--weights", "no.caffemodel")
     assert line == "minicaffe: no.caffemodel: no such file"

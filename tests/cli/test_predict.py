@@ -153,12 +153,10 @@ def test_labels_name_the_classes_one_a_line(predict, run):
     assert ask("map").out == words.replace("n01 night, dusk", "n01").replace("n02 day", "day")
     Path("map").write_text(label_map.replace("label: 0", "label: 2"))
     Path("words.txt").write_text("one\n")
+    net = "the net has classes 0 to 1"
     for file, told in (
-        ("map", "--labels map: names 2 classes, from 1 to 2; the net has classes 0 to 1"),
-        (
-            "words.txt",
-            "--labels words.txt: names 1 classes, from 0 to 0; the net has classes 0 to 1",
-        ),
+        ("map", f"--labels map: names 2 classes, from 1 to 2; {net}"),
+        ("words.txt", f"--labels words.txt: names 1 classes, from 0 to 0; {net}"),
         ("none.txt", "none.txt: no such file"),
     ):
         ran = ask(file)

@@ -32,25 +32,17 @@ def test_each_field_reaches_every_net_as_one_argument_and_by_name(few_digits):
     model, wanted = parse(NET), replace(Numerics(**OTHERS), dtype=np.dtype("float64"))
     for how in ({"numerics": Numerics(**OTHERS)}, OTHERS):
         solver = Solver(model, device="cpu", **how)
-        nets = (
-            Net(model, device="cpu", **how),
-            solver.net,
-            solver.test_net,
-            Classifier(model, device="cpu", **how).net,
-        )
-        for net in (*nets, pickle.loads(pickle.dumps(nets[0]))):
-            numerics = replace(net.context.numerics, precision="tf32")  # a CPU has none
-            assert numerics == wanted and net.context.dtype == np.float64
-            assert set(net.layers["conv"].plan.names.values()) == {"caffe"}
+        net, used = (kind(model, device="cpu", **how) for kind in (Net, Classifier))
+        copy = pickle.loads(pickle.dumps(net))
+        for one in (net, copy, solver.net, solver.test_net, used.net):
+            numerics = replace(one.context.numerics, precision="tf32")  # a CPU has none
+            assert numerics == wanted and one.context.dtype == np.float64
+            assert set(one.layers["conv"].plan.names.values()) == {"caffe"}
 
 
 def test_a_field_by_name_is_taken_instead_of_that_of_the_argument(few_digits):
-    net = Net(
-        parse(NET),
-        device="cpu",
-        numerics=Numerics(engine="caffe", dtype="float64"),
-        dtype="float32",
-    )
+    numerics = Numerics(engine="caffe", dtype="float64")
+    net = Net(parse(NET), device="cpu", numerics=numerics, dtype="float32")
     assert (net.context.dtype, net.context.numerics.engine) == (np.float32, "caffe")
 
 
@@ -60,9 +52,8 @@ def test_without_it_the_models_own_are_taken_and_a_classifier_measures_nothing(f
         dtype=np.dtype("float64"), precision="highest"
     )
     assert Classifier(model, device="cpu").net.context.numerics.deterministic
-    assert not Classifier(
-        model, device="cpu", deterministic=False
-    ).net.context.numerics.deterministic
+    measured = Classifier(model, device="cpu", deterministic=False).net
+    assert not measured.context.numerics.deterministic
 
 
 def test_wrong_names_are_refused():

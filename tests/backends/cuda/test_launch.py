@@ -133,11 +133,8 @@ def max_pool_gradient(device, dtype):
 def scores_and_labels(device, dtype):
     rng = np.random.default_rng(1)
     read = Labels.empty(device.xp, 8, 5, 3, dtype)
-    return (
-        put(device, rng.random((8, 5, 3)), dtype),
-        put(device, rng.integers(0, 5, (8, 3)), dtype),
-        read,
-    )
+    scores, labels = rng.random((8, 5, 3)), rng.integers(0, 5, (8, 3))
+    return put(device, scores, dtype), put(device, labels, dtype), read
 
 
 @row

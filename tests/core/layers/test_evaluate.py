@@ -48,13 +48,8 @@ def test_average_precision_against_loops(device, seed, n):
 
 def test_a_test_joins_the_rows_of_its_batches():
     """The mAP of all batches is that of all their rows at once, not a mean of batches."""
-
-    net = build(
-        "DetectionEvaluate",
-        {"num_classes": 4, "show_per_class_result": True},
-        [(1, 1, 40, 7), (1, 1, 40, 8)],
-        dtype="float64",
-    )
+    keys = {"num_classes": 4, "show_per_class_result": True}
+    net = build("DetectionEvaluate", keys, [(1, 1, 40, 7), (1, 1, 40, 8)], dtype="float64")
     scenes = [found_and_true(np.random.default_rng(seed)) for seed in (1, 2, 3)]
     waiting = list(scenes)
     original = net.forward

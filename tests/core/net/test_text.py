@@ -153,12 +153,12 @@ def test_a_text_is_as_untrusted_as_a_model_file(entry, error, told):
 def test_a_text_that_cannot_be_read_explains_no_unused_weights():
     """A net for tests does without those of losses and of TRAIN, if the text says which they are."""
     x = "{name: x, type: Input, shape: {dim: [1, 3]}}"
-    net = Net(
-        parse(f"layers: [{x}, {{name: ip, type: InnerProduct, num_output: 2}}]"),
-        "TEST",
-        device="cpu",
+    ip, late = (
+        "{name: ip, type: InnerProduct, num_output: 2}",
+        "{name: late, type: Bias, include: TRAIN}",
     )
-    text = f"layers: [{x}, {{name: ip, type: InnerProduct, num_output: 2}}, {{name: late, type: Bias, include: TRAIN}}]"
+    net = Net(parse(f"layers: [{x}, {ip}]"), "TEST", device="cpu")
+    text = f"layers: [{x}, {ip}, {late}]"
     arrays = {**net.weights(), "late__0": np.ones(2)}
     checkpoint.write("all.npz", {**arrays, "@model": as_bytes(text)})
     assert net.load("all.npz").unused == ["late__0"]

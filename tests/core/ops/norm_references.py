@@ -25,11 +25,9 @@ def measure(row, kind, eps):
     spread = math.fsum((v - mean) ** 2 for v in row) / len(row)
     if kind == "mean":
         return mean, spread, 1.0
-    return (
-        mean,
-        spread,
-        (1 / (math.sqrt(spread) + eps) if kind == "deviation" else 1 / math.sqrt(spread + eps)),
-    )
+    if kind == "deviation":
+        return mean, spread, 1 / (math.sqrt(spread) + eps)
+    return mean, spread, 1 / math.sqrt(spread + eps)
 
 
 def jacobian(row, kind, eps):

@@ -129,11 +129,8 @@ def test_stacks_against_loops(device, stack, m, k, n, lie_a, lie_b, accumulate, 
 def test_stacks_in_any_order_of_their_axes(device, order, part):
     """A stack whose matrices do not lie one behind the other."""
     a, b = numbers(3, (2, 3, 4, 5, 6), (2, 3, 4, 6, 3), dtype=np.float64)
-    there = {
-        "a": put(device, a),
-        "b": put(device, b),
-        "out": blank(device, (2, 3, 4, 5, 3), np.float64),
-    }
+    out = blank(device, (2, 3, 4, 5, 3), np.float64)
+    there = {"a": put(device, a), "b": put(device, b), "out": out}
     shape = there[part].shape
     back = np.argsort(order)
     laid = blank(device, [shape[axis] for axis in order] + list(shape[3:]), np.float64)

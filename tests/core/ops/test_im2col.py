@@ -107,11 +107,8 @@ def test_images_side_by_side(n, c, window, seed):
     cpu, there = device_called("cpu"), side_by_side(shape, np.full(x.size, np.nan, np.float32))
     there[...] = x
     columns = blank(cpu, column_shape(shape, window, "points"), np.float32)
-    same(
-        cpu,
-        im2col(there, window, columns, "points"),
-        ref.arranged(ref.im2col(x, window), "points", c),
-    )
+    wanted = ref.arranged(ref.im2col(x, window), "points", c)
+    same(cpu, im2col(there, window, columns, "points"), wanted)
     col2im(ref.arranged(col, "points", c).astype(np.float32), window, there, "points")
     close(cpu, there, ref.col2im(col, window, shape))
 

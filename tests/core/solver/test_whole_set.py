@@ -162,11 +162,8 @@ WINDOWS = (
 def test_windows_are_drawn_in_whole_batches(model):
     """As many as hold all 20, or, beside a longer set, with a batch as small as its last."""
     alone = MODEL.partition("  - {{name: ip")[0].format(source="", batch=3)
-    net = Net(
-        parse(alone.partition("  - {name: data")[0] + "  " + WINDOWS.format(3)),
-        "TEST",
-        device="cpu",
-    )
+    text = alone.partition("  - {name: data")[0] + "  " + WINDOWS.format(3)
+    net = Net(parse(text), "TEST", device="cpu")
     assert len(net.layers["crops"].dataset) == 20
     means = [float(net.forward()["sum"]) for _ in range(7)]
     net.context.passes = 0

@@ -8,11 +8,8 @@ from minicaffe.backends.cuda import cublas
 
 HANDLE = 1
 BYTES = {0: 4, 1: 8, 2: 2, 14: 2}  # of cupy.cuda.runtime.CUDA_R_...
-TYPES = {
-    68: {(0, 0), (2, 2), (2, 0), (14, 14), (14, 0)},
-    70: {(1, 1)},
-    77: {(0, 0)},
-}  # of operands and result
+# Of operands and result
+TYPES = {68: {(0, 0), (2, 2), (2, 0), (14, 14), (14, 0)}, 70: {(1, 1)}, 77: {(0, 0)}}
 
 
 class Blas:

@@ -30,11 +30,27 @@ def log(count: int = 7) -> list[dict]:
     for i in range(count):
         if i % 3 == 0:
             scores = {"accuracy": 0.3 + i / 100, "loss": 1.5 - i / 50}
-            test = {"kind": "test", "iteration": 10 * i, "epoch": i / 2, "seconds": i / 1}
-            lines.append({**test, "outputs": scores})
-        line = {"kind": "train", "iteration": 10 * i, "epoch": i / 2, "seconds": 1.1 * i}
-        line |= {"loss": 2.0 - i / 10, "outputs": {"loss": 2.0 - i / 9}, "lr": 0.01}
-        line |= {"images_per_s": None if i == 0 else 900.0 + i}
+            lines.append(
+                {
+                    "kind": "test",
+                    "iteration": 10 * i,
+                    "epoch": i / 2,
+                    "seconds": i / 1,
+                    "outputs": scores,
+                }
+            )
+        line = {
+            "kind": "train",
+            "iteration": 10 * i,
+            "epoch": i / 2,
+            "seconds": 1.1 * i,
+            "loss": 2.0 - i / 10,
+        }
+        line |= {
+            "outputs": {"loss": 2.0 - i / 9},
+            "lr": 0.01,
+            "images_per_s": None if i == 0 else 900.0 + i,
+        }
         line |= {"memory_mib": 100.0, "gradient_norm": 1.0 + i, "weight_norm": 3.0}
         lines.append(line)
     return lines
@@ -69,15 +85,32 @@ def make_run(tmp_path):
             assert old in text
             text = text.replace(old, new)
         (folder / "model.yaml").write_text(text)
-        known = {"name": "small", "command": ["minicaffe", "train", "small.yaml"], "imports": []}
-        known |= {"model": "small.yaml", "snapshot_prefix": "small", "cwd": str(tmp_path)}
-        known |= {"started": "2026-11-22T12:00:00+00:00", "state": "finished", "iteration": 60}
-        known |= {"device": "cpu", "seed": 1}
+        known = {
+            "name": "small",
+            "command": ["minicaffe", "train", "small.yaml"],
+            "model": "small.yaml",
+            "cwd": str(tmp_path),
+            "imports": [],
+            "started": "2026-11-22T12:00:00+00:00",
+            "state": "finished",
+            "iteration": 60,
+            "snapshot_prefix": "small",
+            "device": "cpu",
+            "seed": 1,
+        }
         (folder / "run.json").write_text(json.dumps({**known, **about}))
         lines = log() if lines is None else lines
         snapshot = folder / "small_iter_70.npz"
-        saved = {"kind": "snapshot", "iteration": 70, "seconds": 8.0, "path": snapshot.name}
-        lines = [*lines, {**saved, "best": False}]
+        lines = [
+            *lines,
+            {
+                "kind": "snapshot",
+                "iteration": 70,
+                "seconds": 8.0,
+                "path": snapshot.name,
+                "best": False,
+            },
+        ]
         (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         net = Net(read(folder / "model.yaml"), "TRAIN", device="cpu", seed=5, deterministic=True)
         net.save(snapshot)

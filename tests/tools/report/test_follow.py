@@ -94,8 +94,15 @@ def test_train_writes_the_page(make_run, monkeypatch, capsys):
     """From the command: the log's tests are in the page, which ends with the run; a stop is told."""
     folder = make_run()
     monkeypatch.chdir(folder.parent)
-    words = ["train", str(folder / "model.yaml"), "--device", "cpu", "--report"]
-    words += ["--set", "solver.test_interval=2"]
+    words = [
+        "train",
+        str(folder / "model.yaml"),
+        "--device",
+        "cpu",
+        "--report",
+        "--set",
+        "solver.test_interval=2",
+    ]
     assert main([*words, "--run", "new", "--max-iter", "6"]) == 0
     data = data_in(folder.parent / "new")
     assert data["runs"][0]["state"] == "finished" and data["refresh"] is None

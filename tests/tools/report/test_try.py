@@ -145,8 +145,16 @@ const end = async (name) => {
   return { ...one, text: host.textContent };
 };
 </script>"""
-THREE = [[0.3, 0.2], [0.5, 0.13], [0.68, 0.25], [0.6, 0.42], [0.46, 0.48], [0.66, 0.58]]
-THREE += [[0.7, 0.75], [0.5, 0.87], [0.28, 0.78]]
+THREE = [
+    [0.3, 0.2],
+    [0.5, 0.13],
+    [0.68, 0.25],
+    [0.6, 0.42],
+    [0.46, 0.48],
+    [0.66, 0.58],
+    [0.7, 0.75],
+]
+THREE += [[0.5, 0.87], [0.28, 0.78]]
 SAMPLE = {
     name: np.random.default_rng(8).integers(0, 256, (1, size, size), dtype=np.uint8)
     for name, size in (("digits", 28), ("cropped", 24))

@@ -24,12 +24,8 @@ def priors(layer, x, image, sides):
     rows = []
     for cx, cy, wide, high in places(layer, x, image):
         for w, h in sides:
-            one = [
-                (cx - w / 2) / wide,
-                (cy - h / 2) / high,
-                (cx + w / 2) / wide,
-                (cy + h / 2) / high,
-            ]
+            first = [(cx - w / 2) / wide, (cy - h / 2) / high]
+            one = [*first, (cx + w / 2) / wide, (cy + h / 2) / high]
             rows += [min(max(v, 0.0), 1.0) for v in one] if layer.clip else one
     variance = [*layer.variance] if len(layer.variance) == 4 else [*(layer.variance or [0.1])] * 4
     return [[rows, variance * (len(rows) // 4)]]

@@ -130,12 +130,8 @@ def test_against_loops(device, strategy, direction, data, limit, bias_term, dtyp
 @pytest.fixture(params=[1, 60, 400])
 def small_tile(request, monkeypatch):
     """Tiles of so many elements; what was computed of other tiles is forgotten, before and after."""
-    cached = (
-        conv.implicit.band,
-        conv.implicit.tile_size,
-        cpu_implicit._cut,
-        cpu_implicit._kernel_sizes,
-    )
+    cached = [conv.implicit.band, conv.implicit.tile_size]
+    cached += [cpu_implicit._cut, cpu_implicit._kernel_sizes]
     with monkeypatch.context() as patch:
         patch.setattr(conv.implicit, "TILE", request.param)
         for function in cached:

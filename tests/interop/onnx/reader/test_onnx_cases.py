@@ -72,19 +72,11 @@ def outcome(case, path):
         given = dict(zip(names, arrays, strict=False))
         if not all(isinstance(given[name], np.ndarray) for name in imported.source.inputs):
             return None  # of a type that NumPy has no name for
-        net.forward(
-            **{
-                imported.tensors.get(name, name): given[name].astype(np.float32)
-                for name in imported.source.inputs
-            }
-        )
-        return max(
-            check.difference(
-                np.asarray(net.blobs[imported.tensors[value.name]].data),
-                np.asarray(array).astype(np.float32),
-            )
-            for value, array in zip(case.model.graph.output, wanted, strict=True)
-        )
+        blobs = {name: imported.tensors.get(name, name) for name in imported.source.inputs}
+        net.forward(**{blob: given[name].astype(np.float32) for name, blob in blobs.items()})
+        outputs = (net.blobs[imported.tensors[one.name]].data for one in case.model.graph.output)
+        pairs = zip(outputs, wanted, strict=True)
+        return max(check.difference(np.asarray(a), np.asarray(b, np.float32)) for a, b in pairs)
     return errors[min(1, len(errors) - 1)]  # of the first input alone, where there are more
 
 
