@@ -388,8 +388,12 @@ class Warm(CommandOptions):
             work = partial(compiled, train=self.train)
             for name, seconds in zip(self.models, pool.map(work, self.models), strict=True):
                 print(f"{name}: compiled in {seconds:.1f} s", flush=True)
-        for name in self.models:
-            measure_convolutions(name, self.train)
+        for name in self.models:  # with nothing beside: what the others measured is forgotten
+            for phase in ("TEST", "TRAIN") if self.train else ("TEST",):
+                anew: list[Case] = []
+                for step in Net(name, phase, device="cpu", shapes_only=True).steps:
+                    if isinstance(getattr(step.layer, "plan", None), conv.Plan):
+                        plan(step.layer, anew)
         taken = time.perf_counter() - start
         say(f"{taken:.0f} s in all; kept for the next command in {compile_cache.folder()}")
 
@@ -403,12 +407,3 @@ def compiled(name: str, train: bool) -> float:
     if train:
         Solver(name, device="cpu", **QUIET).step(SETTLED)
     return time.perf_counter() - start
-
-
-def measure_convolutions(name: str, train: bool) -> None:
-    """Measure the convolutions of a net, with nothing beside: what the others measured is forgotten."""
-    for phase in ("TEST", "TRAIN") if train else ("TEST",):
-        anew: list[Case] = []
-        for step in Net(name, phase, device="cpu", shapes_only=True).steps:
-            if isinstance(getattr(step.layer, "plan", None), conv.Plan):
-                plan(step.layer, anew)

@@ -56,12 +56,7 @@ def text(answer: Mapping[str, Any], kind: str) -> str:
 
 
 def csv_rows(answer: Mapping[str, Any], kind: str, most: int) -> list[dict[str, object]]:
-    """An answer of a kind as rows of the table by column: a row with `most` classes, or one a box.
-
-    >>> dog = {"class": 1, "name": "dog", "probability": 0.75}
-    >>> csv_rows({"image": "a.png", "classes": [dog], "done": [], "unsure": []}, "classes", 1)
-    [{'image': 'a.png', 'class': 1, 'name': 'dog', 'probability': '0.750000'}]
-    """
+    """An answer of a kind as rows of the table by column: a row with `most` classes, or one a box."""
     rows: list[dict[str, Any]] = []
     for one in answer[kind]:
         rows.append({"class": one["class"], "name": one["name"] or ""})

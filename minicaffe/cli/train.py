@@ -31,7 +31,7 @@ from minicaffe.core.solver.report import banner
 from minicaffe.errors import CheckpointError, SpecError, note, printable
 from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.tools.data.layers.pictures import Pictures
-from minicaffe.tools.parallel import count, world
+from minicaffe.tools.parallel import world
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training import progress
 from minicaffe.tools.training import run as runs
@@ -95,14 +95,6 @@ def run_of(args: CommandOptions, spec: NetSpec, record: Record) -> Run:
     about = {"model": args.model, "command": [*program(), *args.words]}
     about |= {"imports": args.imports, "seed_asked": args.seed}
     return Run(record, name, folder, about, snapshot, from_newest=args.resume == NEWEST)
-
-
-def resume_command(args: CommandOptions, folder: Path) -> str:
-    """The command that goes on in a run's folder from the snapshot just taken."""
-    launched = ["mpiexec", "-n", str(count())] if count() > 1 else []
-    model = [args.model] if args.model != str(folder) else []
-    words = [*launched, *program(), "train", *model, "--resume", str(folder)]
-    return shlex.join([*words, *words_of(args, BEGINS)])
 
 
 def next_commands(folder: Path, solver: Solver) -> list[str]:
@@ -359,7 +351,11 @@ def train(args: Train, communicator: Communicator) -> int:
             for line in next_commands(folder, solver):
                 shown.line(line)
     if solver.stopped and first:
-        note(f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, folder)}")
+        size = communicator.size
+        words = ["mpiexec", "-n", str(size)] if size > 1 else []
+        words += [*program(), "train", *([args.model] if args.model != str(folder) else [])]
+        again = shlex.join([*words, "--resume", str(folder), *words_of(args, BEGINS)])
+        note(f"stopped at iteration {solver.iteration}; to go on: {again}")
     return 130 if solver.stopped else shown.code()
 
 

@@ -191,7 +191,8 @@ def adapt(
         if not all(map(os.path.isfile, weights.split(","))):
             raise DataError(f"{weights}: no such file of weights")
         body = replace(body, transform=_transform_of(weights) or body.transform)
-    if prepares(body.layers) and not any(map(_has_preparation, (weights or "").split(","))):
+    files = filter(None, (weights or "").split(","))
+    if prepares(body.layers) and not any(map(_has_preparation, files)):
         raise SpecError(
             f"the model's layer {PREPARATION!r} makes pictures ready by weights that do not learn;"
             " give those that were imported with it: --weights FILE"
@@ -243,8 +244,6 @@ def adapt(
 
 def _has_preparation(file: str) -> bool:
     """True if a file of weights has those of a net's preparation."""
-    if not file:
-        return False
     with opened(file) as arrays:
         return f"{PREPARATION}__0" in arrays.shapes
 

@@ -30,12 +30,7 @@ class ArrayInput(Input):
     def allocate(self) -> None:
         """Begin with the first row."""
         mix = np.random.Generator.shuffle if self.phase == "TRAIN" else None
-        self.order = Order("arrays", len(self.rows), mix)
-
-    @property
-    def batch_size(self) -> int:
-        """The rows of a batch, on all ranks together."""
-        return self.shape[0].dim[0]
+        self.order, self.batch_size = Order("arrays", len(self.rows), mix), self.shape[0].dim[0]
 
     def prepare(self) -> None:
         """Write the batch of this pass."""

@@ -61,7 +61,11 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
     path = Path(path)
     model = _parsed(onnx, path)
     _check_names(path, model.graph)
-    opset = _opset(path, model)
+    versions = [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")]
+    opset = int(versions[0]) if versions else 1
+    if opset not in OPSETS:
+        problem = f"expected {OPSETS[0]} to {OPSETS[-1]} (torch.onnx.export takes opset_version=17)"
+        raise SpecError(f"{path}: opset {opset}: {problem}")
     if _count(model) > NODES:
         problem = f"holds more nodes than {NODES}, or functions within functions without end"
         raise SpecError(f"{path}: {problem}")
@@ -166,16 +170,6 @@ def _count(model: Any) -> int:
         return total
 
     return of(model.graph.node, 0)
-
-
-def _opset(path: Path, model: Any) -> int:
-    """The version of the standard operators. Raises SpecError for one that is not read."""
-    versions = [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")]
-    version = int(versions[0]) if versions else 1
-    if version not in OPSETS:
-        problem = f"expected {OPSETS[0]} to {OPSETS[-1]} (torch.onnx.export takes opset_version=17)"
-        raise SpecError(f"{path}: opset {version}: {problem}")
-    return version
 
 
 def _tensors(graph: Any) -> Iterator[Any]:
