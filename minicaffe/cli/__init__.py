@@ -141,8 +141,7 @@ def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print("usage: minicaffe COMMAND ...\n\nThe Caffe you can pip install.")
         for title, commands in GROUPS.items():
-            lines = (f"  {name:<14} {text}" for name, text in commands.items())
-            print(f"\n{title}:", *lines, sep="\n")
+            print(f"\n{title}:", *(f"  {k:<14} {text}" for k, text in commands.items()), sep="\n")
         print("\nminicaffe COMMAND --help lists the options of a command.\n\nexample:")
         print("  minicaffe train lenet")
         return 0
