@@ -221,7 +221,7 @@ def test_every_command_has_help_with_an_example(capsys):
         assert f"example:\n  minicaffe {command}" in capsys.readouterr().out, command
 
 
-LINES = {"backends": 12_393, "core": 17_403}  # of Python, at the most
+LINES = {"backends": 12_362, "core": 17_290}  # of Python, at the most
 ALL = 65_962  # of the whole package
 
 
@@ -235,7 +235,7 @@ def test_the_package_does_not_grow():
     assert sum(len(path.read_text("utf-8").splitlines()) for path in SOURCES) <= ALL
 
 
-TESTS = 63_882  # lines of Python in tests/; 45,000 are the aim
+TESTS = 63_878  # lines of Python in tests/; 45,000 are the aim
 
 
 def test_the_tests_do_not_grow():
@@ -261,7 +261,7 @@ def test_names_say_what_they_hold():
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = 22  # of docs, at the most
-WORDS = 44_538  # of them all but layers.md, which is generated
+WORDS = 44_449  # of them all but layers.md, which is generated
 
 
 def test_the_docs_do_not_grow():
