@@ -445,7 +445,7 @@ def test_o_says_where_output_goes(cli, folder):
         ran = cli(*words.split())
         assert (ran.code, os.path.exists(written)) == (0, True), ran.err
     assert read_model("new.yaml").name == "Small"
-    ran = cli(*"new small --data two.npz -o new.yaml".split())
+    ran = cli("new", "small", "--data", "two.npz", "-o", "new.yaml")
     assert ran.code == 2 and "new.yaml" in ran.last and "--force" in ran.last
 
 
