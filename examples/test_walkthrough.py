@@ -34,4 +34,4 @@ def test_the_walkthrough_notices_a_wrong_number(walkthrough):
 def test_the_walkthrough_without_matplotlib(walkthrough, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert walkthrough.main(tmp_path) == 2
-    assert re.fullmatch(r".*pip install 'minicaffe\[pictures\]'\n", capsys.readouterr().err)
+    assert re.fullmatch(r".*pip install -e '.\[pictures\]'\n", capsys.readouterr().err)

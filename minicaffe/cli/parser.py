@@ -16,7 +16,9 @@ CAFFES = {
     "upgrade_net_proto_text upgrade_solver_proto_text": "minicaffe convert OLD.prototxt NEW.prototxt",
     "upgrade_net_proto_binary": "not needed: weights of any age are read",
     "classification": "minicaffe predict",
-    "convert_imageset compute_image_mean extract_features": "a few lines of Python, in docs/from-caffe.md",
+    "convert_imageset": "minicaffe convert-images",
+    "compute_image_mean": "minicaffe mean",
+    "extract_features": "a few lines of Python, in docs/from-caffe.md",
 }
 FLAGS = {
     "solver": "the first word, without a flag: minicaffe train solver.prototxt",
@@ -33,7 +35,6 @@ FLAGS = {
 # The flags of Caffe's train, test and time that are done, "" for the first word
 DONE = {"solver": "", "model": "", "snapshot": "--resume", "gpu": "--device"}
 DONE |= {"iterations": "--batches"}
-DONE |= {name: f"--{name}" for name in ("weights", "phase", "level", "stage")}
 OTHERS = {  # of other frameworks' commands and scripts
     "lr learning-rate": "--set solver.base_lr=...",
     "epochs": "--epochs, of train",

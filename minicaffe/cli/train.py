@@ -351,8 +351,7 @@ def train(args: Train, communicator: Communicator) -> int:
             for line in next_commands(folder, solver):
                 shown.line(line)
     if solver.stopped and first:
-        size = communicator.size
-        words = ["mpiexec", "-n", str(size)] if size > 1 else []
+        words = ["mpiexec", "-n", str(communicator.size)] * (communicator.size > 1)
         words += [*program(), "train", *([args.model] if args.model != str(folder) else [])]
         again = shlex.join([*words, "--resume", str(folder), *words_of(args, BEGINS)])
         note(f"stopped at iteration {solver.iteration}; to go on: {again}")

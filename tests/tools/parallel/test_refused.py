@@ -10,7 +10,7 @@ import pytest
 from core.solver.twins import Quiet
 from kit import refusal
 from tools.parallel.in_threads import on_ranks
-from tools.parallel.test_same_run import few, text, text_with  # noqa: F401
+from tools.parallel.test_same_run import shared, text, text_with  # noqa: F401
 
 import minicaffe
 from minicaffe import DataError, Solver, SpecError, parse, register
