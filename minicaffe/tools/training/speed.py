@@ -20,7 +20,6 @@ from minicaffe.core.net.run import backward, forward
 from minicaffe.core.net.step import Step, Value
 from minicaffe.errors import SpecError
 from minicaffe.tools.data.layers.hdf5_data import HDF5Data
-from minicaffe.tools.data.layers.pictures import Fed
 
 try:
     import resource
@@ -129,14 +128,12 @@ def iterations(spec: NetSpec, solver: SolverSpec, count: int, batches: int = 1) 
     state = solver.train_state
     keys: Any = {"device": "cpu", "shapes_only": True, "level": state.level, "stages": state.stage}
     for layer in Net(spec, "TRAIN", **keys).layers.values():
-        entries = 0
-        if isinstance(layer, Fed) and layer.reader is not None:
-            entries = len(layer.reader)
-        elif isinstance(layer, HDF5Data):
-            entries = sum(layer.rows)
-        if entries:
+        entries = len(getattr(layer, "reader", None) or ())
+        if entries := sum(layer.rows) if isinstance(layer, HDF5Data) else entries:
             batch = getattr(layer, "batch_size", 1) * batches * solver.iter_size
-            return math.ceil(count * entries / batch)
+            epoch = math.ceil(entries / batch)  # of `adapt`, which tests at the end of each
+            adapted = solver.test_interval == solver.display == epoch
+            return count * epoch if adapted else math.ceil(count * entries / batch)
     raise SpecError(
         "--epochs: nothing says how many entries the training data has; give --max-iter"
     )

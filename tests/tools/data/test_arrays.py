@@ -14,6 +14,7 @@ from minicaffe import Classifier, Solver, SpecError, adapt, predict
 from minicaffe.core.solver.report import Mute
 from minicaffe.core.solver.scores import score_suffixes
 from minicaffe.errors import DataError
+from minicaffe.tools.training.speed import iterations
 
 TABLE = np.random.default_rng(0).normal(size=(330, 20)).astype(np.float32)
 CLASSES = (TABLE[:, 0] > TABLE[:, 1]).astype(np.int64)
@@ -26,8 +27,6 @@ layers:
   - {name: accuracy, type: Accuracy, bottom: [ip, y], include: TEST}
 """
 SOLVER = "solver: {base_lr: 0.5, max_iter: 40, test_interval: 20, snapshot: 0, display: 0}"
-
-
 pytestmark = pytest.mark.usefixtures("here")
 
 
@@ -41,17 +40,15 @@ def picture_solver() -> Solver:
     """A solver of pictures 28 x 28 in a file."""
     np.savez("few.npz", images=np.zeros((20, 28, 28), np.uint8), labels=np.arange(20) % 10)
     data = "{name: data, type: Data, top: [x, y], source: few.npz, batch_size: 8, transform: {scale: 0.5}}"
-    return solver(
-        f"layers:\n  - {data}\n{LAYERS[LAYERS.index('  - {name: ip') :].replace('num_output: 2', 'num_output: 10')}{SOLVER}".replace(
-            "40", "6"
-        )
-    )
+    text = LAYERS[LAYERS.index("  - {name: ip") :].replace("num_output: 2", "num_output: 10")
+    return solver(f"layers:\n  - {data}\n{text}{SOLVER.replace('40', '6')}")
 
 
 def test_a_table_is_learnt_and_its_file_predicts_without_it():
     adapted = adapt("logistic_regression", (TABLE, CLASSES), epochs=5)
     assert adapted.lines[1].startswith("inputs: 20 numbers; less a mean of ")
     assert "mirror" not in adapted.text
+    assert iterations(adapted.spec(), adapted.spec().solver, 8) == 8 * 9  # each of 264 in 32s
     learning = adapted.solver("solver.base_lr=0.1", device="cpu", snapshot=0, report=Mute())
     name = adapted.source
     del adapted
@@ -81,6 +78,8 @@ def test_a_table_is_learnt_and_its_file_predicts_without_it():
 
 
 def test_arrays_of_the_tests_are_read_by_them_alone():
+    gap = adapt("digits", (np.zeros((6, 28, 28), np.uint8), [0, 2, 0, 2, 0, 2])).lines[0]
+    assert "3 classes; THERE IS NO PICTURE OF 1 to train with" in gap
     trained = np.zeros((9, 28, 28), np.uint8), np.arange(9)
     tested = np.ones((4, 28, 28), np.uint8), np.arange(4)
     adapted = adapt("digits", trained, validation=tested)
