@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import shutil
 import sys
 import sysconfig
 import traceback
@@ -111,9 +112,10 @@ def say(*lines: object) -> None:
 
 def pip_install(extra: str) -> str:
     """Returns the command that installs an extra as minicaffe was installed: from a clone, or by its name."""
-    clone = Path(__file__).parent.parent
+    clone, here = Path(__file__).parent.parent, os.path.dirname(sys.executable)
+    folder = "" if os.path.dirname(shutil.which("pip") or "") == here else f"{here}/"
     what = f"-e '{clone}" if Path(clone, "setup.cfg").is_file() else "'minicaffe"
-    return f"pip install {what}[{extra}]'"
+    return f"{folder}pip install {what}[{extra}]'"
 
 
 def printable(text: object) -> str:

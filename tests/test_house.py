@@ -221,6 +221,15 @@ def test_every_command_has_help_with_an_example(capsys):
         assert f"example:\n  minicaffe {command}" in capsys.readouterr().out, command
 
 
+def test_every_command_is_there_without_numba():
+    code = (
+        "import sys; sys.modules['numba'] = None; from minicaffe.cli import COMMANDS, command_of\n"
+    )
+    code += "for name in COMMANDS: command_of(name)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 LINES = {"backends": 12_362, "core": 17_290}  # of Python, at the most
 ALL = 65_962  # of the whole package
 

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.backends import cpu
-from minicaffe.backends.cpu import compile_cache
 from minicaffe.backends.device import Device
 from minicaffe.backends.dispatch import threads
 from minicaffe.backends.replay.command_buffer import Program
@@ -35,6 +34,7 @@ from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry
 from minicaffe.core.solver import Solver
 from minicaffe.errors import MinicaffeError, mib, pip_install, say
+from minicaffe.storage import caches
 from minicaffe.tools.training import speed
 
 STEP_HEAD = ("of", "loop", "slices", "us", "share %", "MiB", "GFLOP/s")
@@ -395,7 +395,7 @@ class Warm(CommandOptions):
                     if isinstance(getattr(step.layer, "plan", None), conv.Plan):
                         plan(step.layer, anew)
         taken = time.perf_counter() - start
-        say(f"{taken:.0f} s in all; kept for the next command in {compile_cache.folder()}")
+        say(f"{taken:.0f} s in all; kept for the next command in {caches.folder()}")
 
 
 def compiled(name: str, train: bool) -> float:

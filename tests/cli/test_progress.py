@@ -1,7 +1,9 @@
 """How training is shown: lines where nobody watches, a bar on a terminal."""
 
 import importlib.util
+import os
 import re
+import sys
 from contextlib import redirect_stderr
 
 import numpy as np
@@ -31,19 +33,17 @@ def now(monkeypatch):
 
 
 @pytest.mark.parametrize("cloned", [True, False])
-def test_numba_is_advised_once_as_minicaffe_was_installed(
-    solver, capsys, monkeypatch, cloned, tmp_path
-):
-    spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "numba" else spec(name)
-    )
+def test_numba_is_advised_as_minicaffe_was_installed(solver, capsys, monkeypatch, cloned, tmp_path):
+    """By the pip beside this Python, which need not be the first on PATH."""
+    own = os.path.join(os.path.dirname(sys.executable), "pip")
+    monkeypatch.setattr("shutil.which", lambda name: own if cloned else f"/elsewhere/{name}")
+    monkeypatch.setattr(importlib.util, "find_spec", {"numba": None}.get)
     monkeypatch.setattr(errors, "__file__", str(tmp_path / "minicaffe/errors.py"))
     (tmp_path / "setup.cfg").touch() if cloned else None
     Lines().begin(solver)
-    told = f"-e '{tmp_path}[cpu]'" if cloned else "'minicaffe[cpu]'"
-    advice = f"by NumPy; Numba trains 1.5 to 3.7 times as fast: pip install {told}\n"
-    assert capsys.readouterr().err == advice
+    what = f"pip install -e '{tmp_path}" if cloned else f"{own} install 'minicaffe"
+    told = f"by NumPy; Numba trains 1.5 to 3.7 times as fast: {what}[cpu]'\n"
+    assert capsys.readouterr().err == told
 
 
 def test_lines_show_speed_and_time_left(solver, capsys, now, monkeypatch):

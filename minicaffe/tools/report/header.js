@@ -43,7 +43,8 @@ report.tiles = (run, total) => {
   const speeds = train.images_per_s.filter((value) => value !== null).sort((a, b) => a - b);
   facts.push(["training loss", report.score(last(train.loss))]);
   facts.push([total ? `of ${number(total)} iterations` : "iterations", number(run.iteration)]);
-  if (last(train.epoch) !== null) facts.push(["epochs", number(last(train.epoch), 3)]);
+  const share = run.iteration / (last(train.iteration) || run.iteration || 1); // of what was displayed last
+  if (last(train.epoch) !== null) facts.push(["epochs", number(last(train.epoch) * share, 3)]);
   if (speeds.length) facts.push(["images/s, median", number(Math.round(speeds[speeds.length >> 1]))]);
   const seconds = Math.max(last(train.seconds) || 0, last(run.test.seconds) || 0);
   facts.push(["time", report.clock(seconds)]);

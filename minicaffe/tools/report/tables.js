@@ -5,7 +5,10 @@ report.sections.net = (host, data) => {
   const svg = new DOMParser().parseFromString(data.svg, "image/svg+xml").documentElement;
   const style = `--w:${parseFloat(svg.getAttribute("width")) || 600}`;
   const box = report.make("div", { class: "drawing", style, click: () => box.classList.toggle("natural") }, document.importNode(svg, true));
-  host.append(box);
+  const look = () => box.classList.toggle("below", box.scrollTop + box.clientHeight < box.scrollHeight - 2);
+  box.addEventListener("scroll", look);
+  new ResizeObserver(look).observe(box);
+  host.append(report.make("p", { class: "soft small" }, "A click enlarges; what is longer than the frame scrolls."), box);
 };
 
 report.sections.layers = (host, data) => {

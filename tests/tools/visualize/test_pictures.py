@@ -93,6 +93,6 @@ def test_a_png_too_large_is_refused_and_without_pillow_told(monkeypatch):
     with pytest.raises(ShapeError, match="pixels is too large; SVG has no such limit"):
         png(layout(NET))
     monkeypatch.setitem(sys.modules, "PIL", None)
-    told = "a PNG needs Pillow: pip install .*; SVG and DOT need nothing"
+    told = "a PNG needs Pillow: .*pip install .*; SVG and DOT need nothing"
     with pytest.raises(DataError, match=told):
         png(layout(NET))
