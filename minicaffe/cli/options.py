@@ -77,8 +77,8 @@ class Imports(CommandOptions):
 
     def import_files(self) -> None:
         """Import Python files by path; what they register is known afterwards."""
+        Finder.finds_caffe |= bool(self.imports)
         for file in self.imports:
-            Finder.finds_caffe = True
             path = Path(file)
             if path.is_dir():
                 python.FOLDERS.append(str(path))

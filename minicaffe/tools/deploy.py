@@ -93,9 +93,8 @@ class Deployed:
             images = self._pixels(images)
         shape = self.image_shape
         images = numbers(images, "pictures", shape)
-        own = (
-            tuple(getattr(self.data, "shape", ())) or shape
-        )  # of the arrays that it was trained on
+        # The shape of the arrays that it was trained on
+        own = tuple(getattr(self.data, "shape", ())) or shape
         if own != shape and own[0] == 1 and images.ndim < 4 and images.shape[-2:] == own[1:]:
             images = images[..., None, :, :]
         if own != shape and images.shape[-3:] == own:
@@ -345,8 +344,9 @@ def deploy(model: NetSpec, ends: Sequence[str] = Classifier.ends) -> tuple[NetSp
     model = for_test(model)
     full = Net(model, "TEST", device="cpu", shapes_only=True)
     spec, _ = inference(model)
-    of_numbers = Net(spec, "TEST", device="cpu", shapes_only=True)
-    data = pictures_of(full) or pictures_of(of_numbers, (2, 4))
+    data = pictures_of(full)
+    if data is None:  # a net whose labels and losses are gone may take pictures, or vectors
+        data = pictures_of(Net(spec, "TEST", device="cpu", shapes_only=True), (2, 4))
     if data is None:
         blobs = [f"{v.name} {'x'.join(map(str, v.shape))}" for v in inputs(full)]
         raise SpecError(

@@ -55,12 +55,8 @@ BATCH = 32  # pictures, if memory allows it and there are enough of them
 LARGEST_BATCH = 256
 # A net may take one of so many parts of the memory of the CPU, or (True) of a GPU
 PARTS = {False: 4, True: 2}
-LOGITS = (
-    "InnerProduct",
-    "Flatten",
-    "Reshape",
-    "Pooling",
-)  # what may end a classifier without a softmax
+# What may end a classifier without a softmax
+LOGITS = ("InnerProduct", "Flatten", "Reshape", "Pooling")
 NEW = 10.0  # how many times as fast layers learn that begin anew beside weights that do not
 # (c, h, w) of the data sets that models name
 SHAPES = {"mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "digits": (1, 28, 28)}

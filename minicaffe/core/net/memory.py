@@ -366,7 +366,7 @@ class Memory:
             raise ShapeError("the net has shapes only: it holds no numbers and computes nothing")
 
     def take(self, graph: Graph, first: int = 0, data: Mapping[Value, Any] = NONE) -> None:
-        """Allocate blobs and buffers, from step `first`, of layers that fit, or `data`. Raises ShapeError."""
+        """Allocate what layers from step `first` on need, but for arrays in `data`. Raises ShapeError."""
         xp, context, scratch = graph.context.device.xp, graph.context, 0
         if not first:
             self.sharing.take()

@@ -112,7 +112,7 @@ class Case:
         return self.whole(self._elements(name, shares), shares) * self.dtype.itemsize
 
     def whole(self, size: int, shares: int) -> int:
-        """Returns elements for `size`, and for the bias gradient's sums, on the CPU behind: none waits."""
+        """Returns elements for `size` and the bias gradient's sums; on the CPU apart: no thread waits."""
         bias = shares * common.bias_workspace(self.g, self.device.is_cuda)
         return max(size, bias) if self.device.is_cuda else size + bias
 

@@ -10,7 +10,7 @@ from minicaffe.errors import DataError
 
 
 def check_classes(rows: np.ndarray, count: int, background: int, any_class: bool = False) -> None:
-    """Raise DataError for true boxes (k, 8) of a class from `count` on, unless `any_class`, or background."""
+    """Raise DataError for a true box (k, 8) of the background or, but with `any_class`, from `count` on."""
     for row in rows:
         box = f"a box of picture {int(row[0])} of the batch is of class {row[1]:g}"
         if not 0 <= row[1] < count and not any_class:

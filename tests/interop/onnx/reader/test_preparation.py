@@ -89,8 +89,8 @@ def test_it_goes_on_training_as_it_was_and_is_fed_red_first(command):
     before = solver.net.weights()
     solver.solve()
     after = solver.net.weights()
-    kept = [name for name in before if (before[name] == after[name]).all()]
-    assert kept == ["preparation__0", "preparation__1"]
+    unchanged = [name for name in before if (before[name] == after[name]).all()]
+    assert unchanged == ["preparation__0", "preparation__1"]
     wanted = from_onnx("net.onnx").net()
     wanted.forward(data=prepared(pixels(0, 12).transpose(2, 0, 1)[None], "torchvision"))
     trained = Classifier(solver.net.spec, before, device="cpu", keep=None)
