@@ -95,7 +95,7 @@ def test_train_shows_lines_a_snapshot_and_a_table(cli):
     assert lines[0] == "device: cpu (asked for)"
     shown = [line for line in lines if re.match(r"iteration \d+: loss = ", line)]
     assert [line.split(":")[0] for line in shown] == ["iteration 0", "iteration 5", "iteration 10"]
-    numbers = r"loss = [\d.]+, lr = 0.05, [\d.]+ iter/s, \d+ images/s, 0:00 left"
+    numbers = r"loss = [\d.]+, lr = 0.05, [\d.]+ iter/s, \d+ images/s, \d+:\d\d left"
     assert re.fullmatch(f"iteration 5: {numbers}", shown[1])
     tests = [line for line in lines if re.match(r"iteration \d+: test ", line)]
     assert [line.split(":")[0] for line in tests] == ["iteration 0", "iteration 10", "iteration 12"]
