@@ -54,7 +54,7 @@ STEP_ON_CUDA = {  # who takes it there, and the names in its result file
     "torch, TF32, graph": "torch graph, TF32",
 }
 OUTPUTS = {"opencv": 1e-3}  # of the largest number; OpenCV's convolutions round more
-CLOSE = 1e-4  # that of all others
+CLOSE = 3e-4  # that of all others, whose convolutions may round a twelfth of what ours do
 LOSSES = 1e-3  # of the losses of the first steps, through fifty BatchNorms
 EXACT = {"mnist_siamese": 1e-3}  # its loss divides by a distance + 1e-4, as Caffe's does
 BUDGET = {"infer": 6.0, "train": 15.0}  # seconds of a net's turns; three rounds may take longer

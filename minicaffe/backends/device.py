@@ -16,21 +16,23 @@ from minicaffe.errors import DeviceError, ShapeError, SpecError, mib
 
 TOO_MANY = "elements are more than a kernel's 32-bit index reaches"
 FLOATS = "float16", "bfloat16", "float32", "float64"  # types that kernels are made for
-PRECISIONS = "highest", "tf32"
+PRECISIONS = "high", "highest", "tf32"
 NO_TF32 = "float32 is exact: precision tf32 needs CUDA and an A100 or later"
 
 
 class Device:
     """Where arrays live: `xp` is numpy or cupy, `name` is cpu, cuda:0, ... and `reason` tells why.
 
-    This is the CPU; a GPU is a `CudaDevice` (backends/cuda/device.py). With `tf32` CUDA may multiply float32
+    This is the CPU; a GPU is a `CudaDevice` (backends/cuda/device.py). `precision` is that of float32: on the
+    CPU convolutions may round 12 times what PyTorch's do, with `highest` 4 times. With `tf32` CUDA multiplies
     on tensor cores, which round what they multiply to 10 bits of mantissa and sum in float32.
     """
 
     is_cuda, has_tf32, number = False, False, 0
 
     def __init__(self, reason: str, *, name: str = "cpu", xp: Any = np):
-        self.reason, self.name, self.xp, self.tf32 = reason, name, xp, False
+        self.reason, self.name, self.xp = reason, name, xp
+        self.tf32, self.precision = False, PRECISIONS[0]
 
     def __repr__(self) -> str:
         return f"{self.name} ({self.reason}{'; float32 by TF32' * self.tf32})"
@@ -40,20 +42,21 @@ class Device:
         return contextlib.nullcontext()
 
     def of_precision(self, precision: str) -> Device:
-        """The same for float32 as `highest` or `tf32`; what has no TF32 says so. Raises SpecError.
+        """The same for float32 of a precision; what has no TF32 says so. Raises SpecError.
 
         >>> device("cpu").of_precision("tf32")
         cpu (asked for; float32 is exact: precision tf32 needs CUDA and an A100 or later)
         """
         if precision not in PRECISIONS:
-            raise SpecError(f"precision: expected {' or '.join(PRECISIONS)}, got {precision!r}")
+            known = ", ".join(PRECISIONS)
+            raise SpecError(f"precision: expected one of {known}, got {precision!r}")
         wanted = precision == "tf32"
-        if wanted == self.tf32 or (wanted and NO_TF32 in self.reason):
+        if precision == self.precision or (wanted and NO_TF32 in self.reason):
             return self
         other = copy.copy(self)
-        other.tf32 = wanted and self.has_tf32
+        other.tf32, other.precision = wanted and self.has_tf32, precision
         if wanted and not self.has_tf32:
-            other.reason = f"{self.reason}; {NO_TF32}"
+            other.reason, other.precision = f"{self.reason}; {NO_TF32}", PRECISIONS[0]
         return other
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:

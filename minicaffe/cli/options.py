@@ -215,7 +215,7 @@ class Computed(OnDevice, Typed):
     precision: Annotated[
         str | None,
         Arg(choices=PRECISIONS),
-        "of float32 on CUDA, instead of the model's; tf32 is faster and rounds factors to 10 bits",
+        "of float32, instead of the model's: highest rounds least, tf32 is CUDA's, of factors of 10 bits",
     ] = None
     conv_engine: Annotated[
         str,

@@ -12,7 +12,7 @@ from minicaffe.cli import main
 from minicaffe.core.ops.conv import autotune_cache
 
 SINGLE = LENET.replace("dtype: float16", "precision: tf32")
-EXACT = SINGLE.replace("tf32", "highest")
+EXACT, PLAIN = (SINGLE.replace("tf32", name) for name in ("highest", "high"))
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,8 @@ def test_who_asks_for_it(cuda):
     assert not Net(parse(EXACT), device="cuda").device.tf32
     assert Net(parse(SINGLE), device=cuda).device.tf32
     assert not Solver(parse(SINGLE), device=cuda, precision="highest", report=Lines()).device.tf32
-    assert Net(parse(EXACT), device=cuda.of_precision("tf32")).device.tf32
+    assert Net(parse(PLAIN), device=cuda.of_precision("tf32")).device.tf32
+    assert Net(parse(EXACT), device=cuda.of_precision("tf32")).device.precision == "highest"
     made = Solver(parse(EXACT), device="cuda", precision="tf32", report=Lines())
     assert made.device.tf32 and made.net.device.tf32
     assert not Solver(parse(EXACT), device=cuda, report=Lines()).device.tf32
@@ -99,5 +100,7 @@ def test_the_command_says_it(cuda, tmp_path, capsys, here):
 
 
 def test_an_unknown_precision_is_an_error(cuda):
-    with pytest.raises(SpecError, match="precision: expected highest or tf32, got 'fast'"):
+    with pytest.raises(
+        SpecError, match="precision: expected one of high, highest, tf32, got 'fast'"
+    ):
         Net(parse(EXACT), device=cuda, precision="fast")

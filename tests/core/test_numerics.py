@@ -48,9 +48,8 @@ def test_a_field_by_name_is_taken_instead_of_that_of_the_argument(few_digits):
 
 def test_without_it_the_models_own_are_taken_and_a_classifier_measures_nothing(few_digits):
     model = parse(NET.replace("name: small", "dtype: float64"))
-    assert Net(model, device="cpu").context.numerics == Numerics(
-        dtype=np.dtype("float64"), precision="highest"
-    )
+    wanted = Numerics(dtype=np.dtype("float64"), precision="high")
+    assert Net(model, device="cpu").context.numerics == wanted
     assert Classifier(model, device="cpu").net.context.numerics.deterministic
     measured = Classifier(model, device="cpu", deterministic=False).net
     assert not measured.context.numerics.deterministic

@@ -314,8 +314,7 @@ def _problems(solver: SolverSpec) -> Iterator[tuple[str, str]]:
     if list(solver.stepvalue) != sorted(set(solver.stepvalue)):
         yield "stepvalue", "stepvalue: expected rising iterations"
     if solver.min_lr > solver.base_lr:
-        most = f"base_lr, {solver.base_lr}"
-        yield "min_lr", f"min_lr: expected at most {most}, got {solver.min_lr}"
+        yield "min_lr", f"min_lr: expected at most base_lr, {solver.base_lr}, got {solver.min_lr}"
     if solver.warmup_start_lr and not solver.warmup_iter:
         yield "warmup_start_lr", "warmup_start_lr needs the key 'warmup_iter', above 0"
     if solver.clip_gradients <= 0 and solver.clip_gradients != -1:
@@ -333,17 +332,15 @@ def _problems(solver: SolverSpec) -> Iterator[tuple[str, str]]:
     if tests is not None and states and states != len(tests):
         yield "test_state", f"test_state: {states} states for {len(tests)} test_iter"
     falls, best = solver.lr_policy == "plateau", solver.best is not None
-    stops = solver.early_stopping is not None
     if falls and solver.plateau is None and not best:
         yield "lr_policy", "lr_policy 'plateau' needs the key 'plateau' or 'best', a test output"
     names = {"lr_policy": f"lr_policy {solver.lr_policy!r}"}
-    by_tests = {"lr_policy": falls, "early_stopping": stops}
+    by_tests = {"lr_policy": falls, "early_stopping": solver.early_stopping is not None}
     for key in filter(by_tests.get, () if interval else by_tests):
         yield key, f"{names.get(key, key)} needs the key 'test_interval', above 0"
     if best and not solver.tests(1):
         yield "best", "best needs the key 'test_interval'"
-    remembering = {"ema_decay": solver.ema_decay > 0, "best": best, "lr_policy": falls}
-    remembering |= {"early_stopping": stops}
+    remembering = {"ema_decay": solver.ema_decay > 0, "best": best, **by_tests}
     for key in filter(remembering.get, () if solver.snapshot_format == "NPZ" else remembering):
         why = f"{solver.snapshot_format} has no place for what it remembers"
         yield key, f"{names.get(key, key)} needs snapshot_format NPZ: {why}"
@@ -458,10 +455,7 @@ class LayerSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class NetSpec:
-    """A model file: a net and, if it can be trained, its solver.
-
-    `test_nets` are nets to test with; the others that the solver asks for are this one, in the phase TEST.
-    """
+    """A model file: a net, its solver if it trains, nets to test with; others are this one in TEST."""
 
     name: Annotated[str, "the net's name"] = ""
     force_backward: Annotated[bool, "compute every gradient, wanted or not"] = False
@@ -472,9 +466,9 @@ class NetSpec:
         "the type of blobs and weights; 16 bits on CUDA, with float32 masters of the weights",
     ] = "float32"
     precision: Annotated[
-        Literal["highest", "tf32"],
-        "of products of float32 on CUDA: tf32 rounds what is multiplied to 10 bits, for tensor cores",
-    ] = "highest"
+        Literal["high", "highest", "tf32"],
+        "of float32: highest rounds least on the CPU; tf32 rounds factors to 10 bits, for CUDA's tensor cores",
+    ] = "high"
     folder: Annotated[
         str,
         "where relative paths are looked for after the current folder, from this file's own; default: that",

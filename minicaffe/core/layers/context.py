@@ -23,7 +23,7 @@ class Numerics:
     """How a net computes its numbers: an argument of Net, Solver and Classifier, as one or field by field.
 
     `dtype`, by default the model's, is float32, float64, on CUDA float16 or bfloat16; `precision` likewise
-    highest, on CUDA tf32 (docs/concepts.md). `engine` is the engine of convolutions whose own `engine` is
+    high, highest or tf32 (docs/concepts.md). `engine` is the engine of convolutions whose own `engine` is
     auto, with at most `workspace_cap` bytes of workspace; with `deterministic`, auto follows a fixed rule and
     measures nothing. Raises SpecError for an unknown engine.
 
@@ -95,8 +95,7 @@ class Share:
         if not shape:
             return shape, shape, slice(0)
         start, count = self.of(shape[0])
-        whole, part = (self.of_whole(count), *shape[1:]), (count, *shape[1:])
-        return whole, part, slice(start, start + count)
+        return (self.of_whole(count), *shape[1:]), (count, *shape[1:]), slice(start, start + count)
 
     def of_whole(self, n: int) -> int:
         """Scale a number n of this rank's part to the whole batch. Raises ShapeError.
@@ -204,10 +203,8 @@ class Order:
 
     def first(self, seed: int, passes: int, n: int) -> int:
         """How many entries are visited before a pass whose batches have n entries."""
-        skipped = 0
-        if self.rand_skip:
-            skipped = int(random_stream(seed, "skip", self.name).integers(self.rand_skip))
-        return self.begin + passes * n + skipped
+        skip = self.rand_skip and random_stream(seed, "skip", self.name).integers(self.rand_skip)
+        return self.begin + passes * n + int(skip)
 
     def take(
         self, seed: int, passes: int, index: np.ndarray, epochs: np.ndarray, share: Share = ALL

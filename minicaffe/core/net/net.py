@@ -100,8 +100,8 @@ class Net:
         numerics = replace(numerics or Numerics(), **by_name)
         self.spec = model if isinstance(model, NetSpec) else read(model)
         base = device if isinstance(device, backend.Device) else backend.device(device)
-        rounded = base.tf32 or self.spec.precision == "tf32"
-        precision = numerics.precision or ("tf32" if rounded else "highest")
+        asked = self.spec.precision
+        precision = numerics.precision or (base.precision if asked == PRECISIONS[0] else asked)
         self.precision, self.device = precision, base.of_precision(precision)
         dtype = float_type(self.spec.dtype if numerics.dtype is None else numerics.dtype)
         numerics = replace(numerics, dtype=dtype, precision=precision)
@@ -148,7 +148,7 @@ class Net:
             "level": context.state.level,
             "stages": context.state.stage,
             "device": context.device.name,
-            "numerics": replace(numerics, precision=PRECISIONS[context.device.tf32]),
+            "numerics": replace(numerics, precision=context.device.precision),
             "seed": context.seed,
             "shapes_only": not taken,
             "keep": self.memory.keep,
@@ -184,8 +184,7 @@ class Net:
     def warnings(self) -> list[str]:
         """Warnings about the data, for example that it is a stand-in."""
         sets = [getattr(layer, "dataset", None) for layer in self.layers.values()]
-        lines = [data.warning for data in sets if data is not None and data.warning]
-        return list(dict.fromkeys(lines))
+        return list(dict.fromkeys(d.warning for d in sets if d is not None and d.warning))
 
     @in_turns
     @on_its_device

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe import __version__
-from minicaffe.backends.device import PRECISIONS
 from minicaffe.backends.replay.inference import OURS
 from minicaffe.backends.replay.training import left_behind
 from minicaffe.core.communicator import Communicator, OneRank, Parts, Work, agree, together
@@ -124,7 +123,7 @@ def facts(solver: Any) -> dict[str, Any]:
         "version of NumPy": np.__version__,
         "model": digest(text(model, spec.beside or ".").encode()),
         "dtype": net.context.dtype.name,
-        "precision": PRECISIONS[net.device.tf32],
+        "precision": net.device.precision,
         "seed": net.context.seed,
         "engine": net.context.numerics.engine,
         "batch_per_rank": net.context.share.per_rank,

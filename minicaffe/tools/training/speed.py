@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from minicaffe import __version__
-from minicaffe.backends.device import PRECISIONS, Device
+from minicaffe.backends.device import Device
 from minicaffe.backends.dispatch import threads
 from minicaffe.core.config.declare import NetSpec, SolverSpec
 from minicaffe.core.net import Net
@@ -62,7 +62,7 @@ def facts(solver: Any) -> dict[str, Any]:
         | {"cupy": cupy_version()},
         "device": repr(solver.device),
         "dtype": solver.net.context.dtype.name,
-        "precision": PRECISIONS[solver.device.tf32],
+        "precision": solver.device.precision,
         "threads": threads(),
         "ranks": solver.communicator.size,
         "batch": whole_batch(solver),

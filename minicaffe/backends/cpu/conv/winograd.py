@@ -36,13 +36,13 @@ def room(g: ConvGeometry, m: int, back: bool = False) -> int:
 
 @row("winograd.forward", blas=True, work=room)
 def forward(compiled, blas, self, x, weight, bias, g, out, work):
-    _correlate(compiled, blas, self.m(g), x, weight, bias, g, None, out, work)
+    _correlate(compiled, blas, self.m, x, weight, bias, g, None, out, work)
 
 
 @row("winograd.input_gradient", blas=True, work=functools.partial(room, back=True))
 def input_gradient(compiled, blas, self, dy, weight, g, out, work):
     """From overlapping tiles of x or from tiles of dx, whichever are fewer."""
-    m = self.m(g)
+    m = self.m
     blocking = strips(g, m, compiled.lanes(dy.dtype))
     count, kernel_args = _units(compiled, m, dy, g, None, work.size - blocking.weights)
     if not blocking.adds_up(kernel_args[1]):
@@ -57,7 +57,7 @@ def input_gradient(compiled, blas, self, dy, weight, g, out, work):
 
 @row("winograd.weight_gradient", of="dy", blas=True)
 def weight_gradient(compiled, blas, self, x, dy, g, out, work):
-    m = self.m(g)
+    m = self.m
     if blocks := filters.filters(g, m, compiled.lanes(x.dtype)):
         filters.weight_gradient(blocks, x, dy, out, work)
         return
@@ -121,8 +121,7 @@ def _units(
     kernels: Any, m: int, x: Any, g: ConvGeometry, of: ConvGeometry | None, rest: int
 ) -> tuple[int, tuple[Any, ...]]:
     """Returns how many units share `rest` elements, and the loops' arguments."""
-    blocking = strips(g, m, kernels.lanes(x.dtype))
-    count, kernel_args = blocking.units(rest // share(), share(), of)
+    count, kernel_args = strips(g, m, kernels.lanes(x.dtype)).units(rest // share(), share(), of)
     return count, (*kernel_args, by_axes(m, taps(g.window), x.dtype))
 
 

@@ -12,9 +12,8 @@ multiplications instead of (m r)^2. Tiles are m pixels apart, and padded at the 
 linear, so the gradients are the transposes, read from right to left.
 
 With Numba, compiled loops transform both axes in vectors (backends/cpu/conv/winograd.py); only they take
-strides and dilations, so that without them the engine falls back to `implicit`. Images have one or two axes,
-tiles up to 8 pixels a side. Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR
-2016.
+strides and dilations: without them the engine falls back to `implicit`. Images have 1 or 2 axes, tiles up to 8
+pixels a side. Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from minicaffe.core.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.core.ops.im2col import col2im, im2col, side_by_side
 
 STRIDE = 4  # at most: each plane of a channel has its own G
-MOST_POINTS = 36  # of a tile: F(4x4, 5x5) has 64, and rounds 10 times as much as sums in order
 PRODUCTS = 2**18  # elements of products that are added to sums at a time
 Matrices = Sequence[Any]  # of one transform: one for each axis, on CUDA one for all axes
 TILES = 64  # of a product, at least: with fewer it is slow
@@ -49,18 +47,16 @@ POINTS = {4: (0, 1, -1), 6: (0, 0.6875, -0.6875, 1.4375, -1.4375), 8: (0, 0.5, -
 
 
 class Winograd(Engine):
-    """F(m x m, r x r), for kernels of any size r up to 9 - m; m is 4, or 2 for tiles of too many points."""
+    """F(4x4, r x r), for kernels of any size r up to 5."""
 
     name = "winograd"
     traced = True
     gradients_together = True
-
-    def __init__(self, m: int = 4):
-        self.most = m
+    m = 4  # outputs of a tile along an axis
 
     def refuses(self, g: ConvGeometry) -> str | None:
         """Returns why it cannot compute a shape; None if it can."""
-        window, m, most = g.window, self.m(g), max(POINTS) + 1 - self.most
+        window, m, most = g.window, self.m, max(POINTS) + 1 - self.m
         if len(g.image) > 2:
             return "it needs 1 or 2 axes"
         if max(window.stride) > STRIDE:
@@ -69,7 +65,7 @@ class Winograd(Engine):
             return "it needs stride 1 along an axis with a dilation"
         if any(not 2 <= size <= most for size in taps(window)):
             strides = " strides" if max(window.stride) > 1 else ""
-            return f"F({self.most}x{self.most}) needs kernels of 2 to {most}{strides}"
+            return f"F({m}x{m}) needs kernels of 2 to {most}{strides}"
         products = math.prod(m * size for size in window.kernel)
         points = math.prod(even(m + r - 1) for r in taps(window)) * math.prod(window.stride)
         if points >= products and max(window.stride) > 1:
@@ -83,14 +79,14 @@ class Winograd(Engine):
     def workspace(self, g: ConvGeometry, limit: int) -> int:
         """Returns the elements for one thread: U, sums that become dweight, products, and a chunk of tiles."""
         forward = self.forward_workspace(g, limit)
-        loops = workspace(Winograd.input_gradient, "cpu", g, self.m(g))
+        loops = workspace(Winograd.input_gradient, "cpu", g, self.m)
         if self.needs_compiled(g):
             return max(forward, loops, IMPLICIT.workspace(g, limit))
         return max(forward + sum(self._parts(g)[1:]), loops)
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
         """Returns the elements for one thread of `forward`: U and a chunk of tiles."""
-        loops = workspace(Winograd.forward, "cpu", g, self.m(g))
+        loops = workspace(Winograd.forward, "cpu", g, self.m)
         if self.needs_compiled(g):
             return max(loops, IMPLICIT.forward_workspace(g, limit))
         fixed, tiles = sum(self._parts(g)), self._tiles(g)
@@ -173,7 +169,7 @@ class Winograd(Engine):
     def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
         """A', G and B' in the type and on the device of an array."""
         device = device_of(x)
-        return constants(self.m(g), g.window.kernel, x.dtype, device.xp, device.name)
+        return constants(self.m, g.window.kernel, x.dtype, device.xp, device.name)
 
     def _weight(self, weight: Any, g: ConvGeometry, u: Any) -> Any:
         """Computes U (t^2, group, f/group, c/group) in the thread's own work: sharing would cost more."""
@@ -186,22 +182,17 @@ class Winograd(Engine):
         for tiles in self._chunks_of_tiles(first, last, g, work.size // self._tile(g)):
             yield Chunk(tiles, work)
 
-    def m(self, g: ConvGeometry) -> int:
-        """Returns the outputs of a tile along an axis: `most`, or 2 if its points would round too much."""
-        points = math.prod(even(self.most + r - 1) for r in taps(g.window))
-        return self.most if points <= MOST_POINTS else 2
-
     def _tiles(self, g: ConvGeometry) -> Sizes:
         """Tiles of an image along each axis."""
-        return tuple(-(-size // self.m(g)) for size in g.out)
+        return tuple(-(-size // self.m) for size in g.out)
 
     def _sides(self, g: ConvGeometry) -> Sizes:
         """Pixels of a tile of x along each axis, t = m + r - 1."""
-        return tuple(self.m(g) + r - 1 for r in g.window.kernel)
+        return tuple(self.m + r - 1 for r in g.window.kernel)
 
     def _tile(self, g: ConvGeometry) -> int:
         """Elements of work for one tile, as pixels and as points."""
-        m, x, y = sizes(g, self._sides(g), (self.m(g),) * len(g.image))
+        m, x, y = sizes(g, self._sides(g), (self.m,) * len(g.image))
         return m + max(2 * x, y)
 
     def _weights(self, g: ConvGeometry) -> int:
@@ -222,7 +213,7 @@ class Winograd(Engine):
     @functools.lru_cache(maxsize=1024)  # noqa: B019  (there are two of this class, for good)
     def _chunks_of_tiles(self, first: int, last: int, g: ConvGeometry, most: int) -> list[Tiles]:
         """The tiles of samples first..last in chunks of at most `most` tiles, or of one row of tiles."""
-        tiles, t, m = self._tiles(g), self._sides(g), self.m(g)
+        tiles, t, m = self._tiles(g), self._sides(g), self.m
         samples = max(1, most // math.prod(tiles))
         samples = -(-(last - first) // -(-(last - first) // samples))  # chunks of nearly one size
         rows = min(tiles[0], most // math.prod(tiles[1:]))
@@ -267,9 +258,8 @@ class Cut:
         self._points, self._between = pieces
         transforms = 1 if self._cuda else len(window.kernel)
         self._pixels, self._free = pieces[:: -1 if transforms % 2 else 1]
-        self._im2col_args: dict[str, Any] = {"layout": "points", "places": of.tiles}
-        if self._cuda:
-            self._im2col_args["layout"] = "patches"
+        layout = "patches" if self._cuda else "points"
+        self._im2col_args: dict[str, Any] = {"layout": layout, "places": of.tiles}
 
     @property
     def points(self) -> Any:
@@ -331,10 +321,7 @@ class Cut:
 
 
 class Chunk:
-    """The tiles of x (t^2 pixels) and of y (m^2 pixels) of a chunk, each also as t^2 points.
-
-    Tiles of x are not needed while those of y are transformed, so both use the same part of the work.
-    """
+    """A chunk's tiles of x (t^2 pixels) and y (m^2), also as t^2 points, in one part of the work in turn."""
 
     def __init__(self, of: Tiles, work: Any):
         self.samples, g = of.samples, of.g
@@ -367,8 +354,7 @@ def sizes(g: ConvGeometry, points: Sizes, pixels: Sizes) -> tuple[int, int, int]
 def matrices(m: int, r: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns A' (m, t), G (t, r) and B' (t, t) of F(m, r): y = A' [(G w) * (B' x)], t = m + r - 1.
 
-    By Toom and Cook the product of two polynomials is computed from their values at the points. The transpose
-    of this product is a filter.
+    By Toom and Cook a product of polynomials is had from values at the points; its transpose is a filter.
 
     >>> at, g, bt = matrices(2, 3)
     >>> w, x = np.array([1.0, 2.0, 3.0]), np.array([1.0, 0.0, 2.0, 5.0])

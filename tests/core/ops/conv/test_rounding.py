@@ -1,7 +1,10 @@
-"""What convolutions round: no engine that a plan may select rounds more than 4 times as much as PyTorch.
+"""What convolutions round: no engine that a plan may select rounds more than 12 times as much as PyTorch.
 
+In the highest precision 4 times.
 Its stand-in is a sum in order, as PyTorch's own are: of y and dx 16 channels at a time, of dweight all places.
 """
+
+import itertools
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from minicaffe.core.ops.conv.autotune import DIRECTIONS
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
+LIMITS = {"high": 12, "highest": 4}  # times what the reference rounds
 SAME = Window((3, 3), pad=(1, 1))
 NETS = {
     "ResNet-50, 64": ConvGeometry(1, 64, (14, 14), 64, SAME),
@@ -117,30 +121,35 @@ def computed(case, name, x, weight, dy):
 
 
 def rounds_more(g, pixels, reference, monkeypatch):
-    """What a plan may select, measured or by rule, and rounds over 4 times what `reference` does."""
+    """What a plan may select, measured or by rule, and rounds over 12 or 4 times what `reference` does."""
     monkeypatch.setattr(autotune._Arrays, "time", lambda self, name, direction: 1.0)
-    case, arrays = Case(g, np.dtype("f4"), device("cpu"), conv.CAP), inputs(g, pixels)
+    arrays = inputs(g, pixels)
     exact = in_order(*(array.astype(np.float64) for array in arrays), g, g.c + g.f)
     most = errors(reference(*arrays), exact)
-    found, worse, selected = autotune.measure(case), [], set()
-    for name in dict.fromkeys((*case.candidates, case.by_rule)):
-        each = errors(computed(case, name, *arrays), exact)
-        for way, error, limit in zip(DIRECTIONS, each, most, strict=True):
-            if name in found[way].ms or name == case.by_rule:
-                selected.add(name)
-                worse += [(name, way, error / limit)] if error > 4 * limit else []
+    worse, selected, each = [], set(), {}
+    for (precision, times), infers in itertools.product(LIMITS.items(), (False, True)):
+        kind = np.dtype("f4"), device("cpu").of_precision(precision), conv.CAP, None, infers
+        case = Case(g, *kind)
+        found = autotune.measure(case)
+        for name in dict.fromkeys((*case.candidates, case.by_rule)):
+            if name not in each:
+                each[name] = errors(computed(case, name, *arrays), exact)
+            for way, error, limit in zip(DIRECTIONS, each[name], most, strict=True):
+                if name == case.by_rule or (way in found and name in found[way].ms):
+                    selected.add(name)
+                    worse += [(name, way, error / limit)] if error > times * limit else []
     assert case.by_rule in selected
     return worse
 
 
 @pytest.mark.parametrize(("name", "pixels"), CASES)
-def test_no_plan_rounds_more_than_four_times_a_sum_in_order(name, pixels, monkeypatch):
+def test_no_plan_rounds_many_times_more_than_a_sum_in_order(name, pixels, monkeypatch):
     g = NETS[name]
     assert not rounds_more(g, pixels, lambda *arrays: in_order(*arrays, g, 16), monkeypatch)
 
 
 @pytest.mark.parametrize(("name", "pixels"), CASES)
-def test_no_plan_rounds_more_than_four_times_as_much_as_pytorch(name, pixels, monkeypatch):
+def test_no_plan_rounds_many_times_more_than_pytorch(name, pixels, monkeypatch):
     torch, g = pytest.importorskip("torch"), NETS[name]
 
     def reference(x, weight, dy):
@@ -156,15 +165,17 @@ def test_no_plan_rounds_more_than_four_times_as_much_as_pytorch(name, pixels, mo
 def test_a_tile_that_rounds_too_much_is_not_selected(monkeypatch):
     """F(4x4, 3x3) of three channels: nothing hides what its transforms round."""
     monkeypatch.setattr(autotune._Arrays, "time", lambda self, name, direction: 1.0)
-    case = Case(NETS["VGG-16, conv1_1"], np.dtype("f4"), device("cpu"), conv.CAP)
-    found = autotune.measure(case)
+    exact = device("cpu").of_precision("highest")
+    found = autotune.measure(Case(NETS["VGG-16, conv1_1"], np.dtype("f4"), exact, conv.CAP))
     assert "winograd" in found["forward"].error and "winograd" not in found["forward"].ms
     assert not available() or "winograd" in found["weight_gradient"].ms
 
 
-def test_no_tile_has_more_points_than_round_little():
-    winograd = conv.ENGINES["winograd"]
-    tiles = {name: winograd.m(g) for name, g in NETS.items() if not winograd.refuses(g)}
-    assert tiles["ResNet-50, 512"] == tiles["AlexNet, conv1"] == tiles["dilated"] == 4
-    assert tiles["LeNet, conv2"] == tiles["ResNet-50, conv1"] == 2
-    assert winograd.m(ConvGeometry(1, 8, (60,), 8, Window((5,)))) == 4  # one axis has 8 points
+def test_the_highest_precision_has_no_tile_of_many_points(monkeypatch):
+    """F(4x4, 5x5) has 64 points, and rounds some 7 times as much as PyTorch."""
+    monkeypatch.setattr(autotune._Arrays, "time", lambda self, name, direction: 1.0)
+    for precision in LIMITS:
+        exact = device("cpu").of_precision(precision)
+        case = Case(NETS["LeNet, conv2"], np.dtype("f4"), exact, conv.CAP)
+        times = autotune.measure(case)["forward"].ms
+        assert ("winograd" in times) == (precision == "high")

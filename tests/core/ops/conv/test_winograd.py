@@ -56,22 +56,13 @@ APART = {  # pixels of a tile: compiled loops alone take them
     "strided, many planes": ConvGeometry(3, 17, (13, 12), 66, Window((5, 5), (2, 2), (1, 2))),
     "one axis strided": ConvGeometry(3, 2, (201,), 4, Window((11,), (4,), (5,))),
 }
-BY_TILE = {"winograd": Winograd(4), "winograd2": Winograd(2)}  # tiles of 4 x 4 outputs, or of 2 x 2
+
 SHAPES = [g for g in EDGES.values() if conv.ENGINES["winograd"].refuses(g) is None]
 
 
-@pytest.fixture(autouse=True)
-def both_tiles(monkeypatch):
-    """F(2 x 2, r x r) has no name; here it has, too."""
-    monkeypatch.setitem(conv.ENGINES, "winograd2", BY_TILE["winograd2"])
-
-
-@pytest.mark.parametrize("name", ["winograd", "winograd2"])
 @pytest.mark.parametrize("g", SHAPES, ids=str)
-def test_both_gradients_at_once_have_the_bits_of_each_alone(device, threads, name, g):
-    op = BY_TILE[name]
-    if op.refuses(g) is not None:
-        pytest.skip(op.refuses(g))
+def test_both_gradients_at_once_have_the_bits_of_each_alone(device, threads, g):
+    op = Winograd()
     x, weight, _, dy, dw = (put(device, array) for array in arrays(g, np.float32, 1))
     work = blank(device, share(x) * op.workspace(g, 5000), np.float32)
     alone = [blank(device, g.x_shape, np.float32), dw.copy()]
@@ -108,14 +99,12 @@ def test_products_are_added_in_groups_of_points(monkeypatch, threads, products):
     close(device_called("cpu"), op.weight_gradient(x, dy, g, dw, work), expected.astype("f8"))
 
 
-@pytest.mark.parametrize(
-    ("g", "name", "dtype"), pairs(WIDE, ["winograd", "winograd2"], [np.float32, np.float64])
-)
-def test_whole_vectors_and_what_is_left_over(device, threads, name, g, dtype):
+@pytest.mark.parametrize(("g", "dtype"), pairs(WIDE, [np.float32, np.float64]))
+def test_whole_vectors_and_what_is_left_over(device, threads, g, dtype):
     g = WIDE[g]
     for direction in DIRECTIONS:
         for limit in (1, 10**6):
-            check(device, name, direction, g, limit, True, dtype)
+            check(device, "winograd", direction, g, limit, True, dtype)
 
 
 @pytest.mark.parametrize("block", [winograd_filters.OF_BLOCK, 1])
@@ -150,13 +139,11 @@ def test_lines_of_tiles_are_longer_by_a_vector():
 
 
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
-@pytest.mark.parametrize(
-    ("g", "name", "dtype"), pairs(APART | FEW, ["winograd", "winograd2"], [np.float32, np.float64])
-)
-def test_what_compiled_loops_take_otherwise(device, threads, name, g, dtype):
+@pytest.mark.parametrize(("g", "dtype"), pairs(APART | FEW, [np.float32, np.float64]))
+def test_what_compiled_loops_take_otherwise(device, threads, g, dtype):
     g = (APART | FEW)[g]
     for direction in DIRECTIONS:
-        check(device, name, direction, g, 1, True, dtype)
+        check(device, "winograd", direction, g, 1, True, dtype)
 
 
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
@@ -181,15 +168,14 @@ def test_all_of_it_is_recorded(device, g):
     assert made.rows and not made.hosts
 
 
-@pytest.mark.parametrize("name", ["winograd", "winograd2"])
-def test_strides_are_taken_where_that_saves_products(name):
+def test_strides_are_taken_where_that_saves_products():
     taken = {(11, 4), (7, 2), (5, 2)}
     for kernel, stride in ((11, 4), (7, 2), (5, 2), (3, 2), (2, 2), (64, 32), (9, 5)):
         g = ConvGeometry(1, 2, (99, 98), 3, Window((kernel,) * 2, (stride,) * 2))
-        refused = BY_TILE[name].refuses(g)
+        refused = conv.ENGINES["winograd"].refuses(g)
         assert (refused is None) == ((kernel, stride) in taken), (kernel, stride, refused)
     both = ConvGeometry(1, 2, (99, 98), 3, Window((7, 7), (2, 2), (0, 0), (1, 2)))
-    assert "stride 1 along an axis with a dilation" in BY_TILE[name].refuses(both)
+    assert "stride 1 along an axis with a dilation" in conv.ENGINES["winograd"].refuses(both)
 
 
 def test_dx_is_added_up_where_its_own_tiles_would_be_more():
@@ -223,7 +209,7 @@ def test_long_images_stay_within_the_work(device, threads, image, kernel):
     assert np.isnan(device.to_host(room)[size:]).all()
 
 
-@pytest.mark.parametrize("name", ["direct", "winograd", "winograd2"])
+@pytest.mark.parametrize("name", ["direct", "winograd"])
 def test_places_of_a_constant_image_are_the_same_bits_but_for_winograd(name):
     """As docs/convolution.md says of ties."""
     layer = "type: Convolution, num_output: 4, kernel_size: 5"
