@@ -82,7 +82,7 @@ ops core.ops: activation random average update eltwise arrays embed take infogai
 ops core.ops: accuracy softmax labels softmax roi_pool pool statistics rows unpool pool whole_batch normalize
 ops.conv core.ops.conv: tiles winograd transforms winograd
 ops tools.training: usage speed
-ops.conv backends.cpu.conv: depthwise direct panels packed_gemm space_to_depth space_to_depth
+ops.conv backends.cpu.conv: depthwise direct panels packed_gemm space_to_depth packed_gemm
 ops.conv backends.cpu.conv: strips strips winograd_filters winograd_filters winograd_compiled winograd
 solver backends.replay: compare training
 solver core.solver: judging scores policies learning_rate recording snapshots rules update_rules

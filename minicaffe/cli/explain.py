@@ -238,7 +238,7 @@ class Explain(Model, Computed, Phased):
         if self.step:
             explain_program(spec, device, self.phase, self.numerics())
             return
-        settings: Any = {"device": device, "numerics": self.numerics()}
+        settings: Any = {"device": device, "numerics": self.numerics(), "keep": ()}
         net = Net(spec, self.phase, shapes_only=True, **settings)
         check_type(net.context.dtype, device)
         say(f"{net.name or self.model}, phase {net.phase}, {net.context.dtype}, on {device.name}")
@@ -308,16 +308,17 @@ def compare(plan: conv.Plan, everything: bool) -> None:
         elif name not in names:
             out.append(f"  {name}: {case.passes_over(name)}")
         else:
-            error = " ".join(f"{findings[way].error[name]:.0e}" for way in DIRECTIONS)
+            error = " ".join(f"{one.error[name]:.0e}" for one in findings.values())
             times = []
-            for way in DIRECTIONS:
-                star, ms = "* " * (plan.names[way] == name), findings[way].ms.get(name)
+            for way, one in findings.items():
+                star, ms = "* " * (plan.names[way] == name), one.ms.get(name)
                 times.append("inaccurate" if ms is None else f"{star}{ms:.3f}")
+            times += ["-"] * (len(DIRECTIONS) - len(findings))
             work = mib(case.workspace(name) * case.dtype.itemsize)
             rows.append((f"  {name}", *times, error, work))
     print(table(rows, ("  engine", *(f"{way} ms" for way in HEAD[1:4]), *HEAD[4:])))
-    most = " ".join(f"{case.tolerance(way):.0e}" for way in DIRECTIONS)
-    print(f"  errors of the three against float64, root mean squares; at most {most}")
+    most = " ".join(f"{case.tolerance(way):.0e}" for way in findings)
+    print(f"  errors of each against float64, root mean squares; at most {most}")
     for line in out:
         print(line)
 

@@ -31,7 +31,7 @@ DEPTH = 144  # steps that are summed before the sums are added to c, which round
 BLOCK = 16  # steps of Winograd's products, which lose digits, that are summed apart before that
 
 
-def _tile(on: Emitter, rows: int, columns: int) -> list[list[Any]]:
+def accumulators(on: Emitter, rows: int, columns: int) -> list[list[Any]]:
     """Accumulators: [row][column]."""
     make = functools.partial(cgutils.alloca_once, on.builder, on.vector)
     return [[make() for _ in range(columns)] for _ in range(rows)]
@@ -46,7 +46,7 @@ def _upto(b: Any, most: int, count: Any) -> list[Any]:
 def _begin(on: Emitter, sums: Any, begin: Any, starts: Any) -> None:
     """What the sums begin with: see ZERO, BIAS, ADD; `starts` are where the rows' biases are."""
     builder = on.builder
-    _clear(on, sums)
+    clear(on, sums)
     with builder.if_then(builder.icmp_signed("==", begin, LONG(BIAS))):
         for line, start in zip(sums, starts, strict=True):
             value = on.spread(start)
@@ -54,7 +54,8 @@ def _begin(on: Emitter, sums: Any, begin: Any, starts: Any) -> None:
                 builder.store(value, one)
 
 
-def _clear(on: Emitter, sums: Any) -> None:
+def clear(on: Emitter, sums: Any) -> None:
+    """Make all accumulators 0."""
     for line in sums:
         for one in line:
             on.builder.store(on.zero(), one)
@@ -75,7 +76,7 @@ def _product(rows: int, columns: int) -> Any:
         down = _upto(builder, rows, many)
         left, right = [on.at(a, a0, mul(row, r)) for r in down], on.at(b, b0)
         ends = _ends(on, on.at(c, c0), apart, down, columns)
-        sums, totals = _tile(on, rows, columns), _tile(on, rows, columns)
+        sums, totals = accumulators(on, rows, columns), accumulators(on, rows, columns)
         _begin(on, sums, begin, [on.at(bias, i0, r) for r in down])
 
         def add_steps(first: Any, last: Any) -> None:
@@ -89,12 +90,12 @@ def _product(rows: int, columns: int) -> Any:
                 for one, total in zip(line, own, strict=True):
                     builder.store(builder.fadd(builder.load(total), builder.load(one)), total)
 
-        _clear(on, totals)
+        clear(on, totals)
         whole = mul(builder.sdiv(count, LONG(FETCHED)), LONG(FETCHED))
         with cgutils.for_range_slice(builder, LONG(0), whole, block, LONG) as (start, _):
             with builder.if_then(builder.icmp_signed(">", start, LONG(0))):
                 add_up(sums, totals)
-                _clear(on, sums)
+                clear(on, sums)
             end = add(start, block)
             end = builder.select(builder.icmp_signed("<", end, whole), end, whole)
             with cgutils.for_range_slice(builder, start, end, LONG(FETCHED), LONG) as (k, _):
@@ -120,7 +121,7 @@ def _sparse(rows: int, columns: int, in_order: bool = False) -> Any:
         """A tile of c (see above), steps = (table, the first, how many); else as `product`."""
         (table, step, count), builder, down = steps, on.builder, _upto(on.builder, rows, many)
         left, right = [on.at(a, a0, builder.mul(row, r)) for r in down], on.at(b, b0)
-        ends, sums = _ends(on, on.at(c, c0), apart, down, columns), _tile(on, rows, columns)
+        ends, sums = _ends(on, on.at(c, c0), apart, down, columns), accumulators(on, rows, columns)
         _begin(on, sums, begin, [on.at(bias, i0, r) for r in down])
         if in_order:
             _add_ends(on, sums, ends, begin)
@@ -219,8 +220,8 @@ def _sums(rows: int, columns: int) -> Any:
         right = [on.at(b, b0, on.entry(steps, k, 1)) for k in across]
         lines = [on.at(a, a0, mul(row, r)) for r in down]
         ends = [[on.at(line, on.entry(steps, k, 0)) for k in across] for line in lines]
-        totals = _tile(on, rows, columns)
-        _clear(on, totals)
+        totals = accumulators(on, rows, columns)
+        clear(on, totals)
         with cgutils.for_range(builder, count) as loop:
             p = add(place, loop.index)
             of_b, of_c = on.entry(places, p, 0), on.entry(places, p, 1)

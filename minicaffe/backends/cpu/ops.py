@@ -585,8 +585,7 @@ def _run_streams(loop: Any, h: Any, *args: Any) -> None:
 def squares(compiled, x, out, parts, bad, add):
     grain = max(GRAIN, x.size // parts.size + 1)
     slices = run(compiled.squares, x.size, x, Piece(parts), grain=grain)
-    each = parts.size // max(slices, 1)
-    call(compiled.checked_total, 1, parts, each, slices, add, bad, out)
+    call(compiled.checked_total, 1, parts, parts.size // max(slices, 1), slices, add, bad, out)
 
 
 @row("nan_guard.decide", "sums", of="square")

@@ -205,8 +205,7 @@ class Table:
         for one, thread, meets in calls:
             start = len(words)
             kinds = bind(one.args, one.slices, words)
-            call = address(one.loop, kinds), start, one.n, one.slices, thread, meets
-            self._words.extend(call)
+            self._words.extend((address(one.loop, kinds), start, one.n, one.slices, thread, meets))
         self._words.extend(words)
         self.where = self._words.buffer_info()[0]
         for i in range(1, ROW * self.length, ROW):

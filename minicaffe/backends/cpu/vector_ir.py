@@ -117,8 +117,7 @@ class Emitter:
 
     def multiply_add(self, left: Any, right: Any, accumulator: Any) -> None:
         """accumulator += left * right, rounded once."""
-        total = self.fused(left, right, self.builder.load(accumulator))
-        self.builder.store(total, accumulator)
+        self.builder.store(self.fused(left, right, self.builder.load(accumulator)), accumulator)
 
     def total(self, vector: Any, more: Any) -> Any:
         """The sum over the lanes, and more."""
@@ -205,8 +204,7 @@ def _kind(kind: Any) -> Any:
 @emitted("a")
 def add_vector(on, a, a0, more, b, b0):
     """b[b0 + l] = a[a0 + l] + more for all lanes l."""
-    total = on.builder.fadd(on.load(on.at(a, a0)), on.repeated(more))
-    on.store(total, on.at(b, b0))
+    on.store(on.builder.fadd(on.load(on.at(a, a0)), on.repeated(more)), on.at(b, b0))
 
 
 def mover(step: int, count: int = 0) -> Any:
@@ -228,30 +226,27 @@ def mover(step: int, count: int = 0) -> Any:
     return move
 
 
-@emitted("b")
-def clear_vector(on, b, b0):
-    """b[b0 + l] = 0 for all lanes l."""
-    on.store(on.zero(), on.at(b, b0))
-
-
-@emitted("a")
-def _turn(on, a, a0, apart, b, b0, places, place):
-    """A square: b[b0 + places[place + j] + i] = a[a0 + i apart + j] for all lanes i, j.
-
-    At distance 1, 2, 4 ... each two vectors exchange half of their numbers.
-    """
-    builder, count, distance = on.builder, on.count, 1
-    rows = [on.load(on.at(a, a0, builder.mul(apart, LONG(i)))) for i in range(count)]
-    while distance < count:
-        low = [j if not j & distance else count + j - distance for j in range(count)]
-        high = [j + distance if not j & distance else count + j for j in range(count)]
-        for i in range(count):
+def turned(on: Emitter, rows: list[Any]) -> list[Any]:
+    """As many rows as lanes, transposed: at distance 1, 2, 4 ... two of them exchange half of each."""
+    distance = 1
+    while distance < on.count:
+        low = [j if not j & distance else on.count + j - distance for j in range(on.count)]
+        high = [j + distance if not j & distance else on.count + j for j in range(on.count)]
+        for i in range(on.count):
             if not i & distance:
                 two = rows[i], rows[i + distance]
                 rows[i] = on.pick(two[0], low, two[1])
                 rows[i + distance] = on.pick(two[0], high, two[1])
         distance *= 2
-    for j, vector in enumerate(rows):
+    return rows
+
+
+@emitted("a")
+def _turn(on, a, a0, apart, b, b0, places, place):
+    """A square: b[b0 + places[place + j] + i] = a[a0 + i apart + j] for all lanes i, j."""
+    builder = on.builder
+    rows = [on.load(on.at(a, a0, builder.mul(apart, LONG(i)))) for i in range(on.count)]
+    for j, vector in enumerate(turned(on, rows)):
         to = builder.sext(builder.load(on.at(places, place, LONG(j))), LONG)
         on.store(vector, on.at(b, b0, to))
 

@@ -80,22 +80,43 @@ def _rectified_sum(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
 
 def _follows(row: LoopCommand, step: int, tail: Tail | None = None) -> LoopCommand | None:
     """A convolution with one more step in its epilogue, if that comes behind those that are in it."""
-    steps, of_each, *_ = row.args[0]
+    steps, of_each, _, *rest = row.args[0]
     if step <= steps or not _whole_channels(row):
         return None
-    epilogue = steps | step, of_each, tail or Tail()
+    epilogue = steps | step, of_each, tail or Tail(), *rest
     return LoopCommand(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
 
 
 def _whole_channels(row: LoopCommand) -> bool:
     """Whether the loop of a convolution computes neighbouring outputs together, as an epilogue needs it."""
-    if row.name == "packed_gemm.correlate":
-        target, jobs = row.args[6], row.args[9][0]
-        return bool(target[0][1] == 1 and len(jobs) == 1)
     if row.name == "winograd.forward":
         phases, planes = row.args[3][5][1], row.args[3][6][1]
         return (phases[0][0], phases[1][0], *planes[:2]) == (1, 1, 1, 1)
     return True
+
+
+def _convolution_normalised(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
+    """A convolution of packed weights, and a BatchNorm and a Scale of its outputs."""
+    *past, (_, features, inner), (scales, factors, terms, rectified), y = then.args
+    has_both = scales and not rectified and factors.size and terms.size
+    steps, of_each, tail, (*_, other) = row.args[0]
+    if steps or not has_both or not _same(row.args[1], y) or (features, inner) != of_each:
+        return None
+    epilogue = _steps(y).NORMALISES, of_each, tail, (tuple(past), factors, terms, other)
+    return LoopCommand(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
+
+
+def _convolution_added(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
+    """A convolution of packed weights, and the sum of its outputs, over which that lies, and others."""
+    a, *of_a, b, of_b, sizes, y, of_y = then.args
+    other = b if _same(a, y) else a
+    steps, of_each, tail, (*past, _) = row.args[0]
+    whole = (*of_a, of_b, of_y, sizes) == ((1,), (1,), (1,), (then.n,)) and then.n == y.size
+    apart = _same(row.args[1], y) and not np.may_share_memory(other, y) and other.dtype == y.dtype
+    if not (whole and apart and _same(a if other is b else b, y)) or steps >= _steps(y).ADDS:
+        return None
+    epilogue = steps | _steps(y).ADDS, of_each, tail, (*past, other)
+    return LoopCommand(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
 
 
 def _convolution_rectified(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
@@ -114,9 +135,8 @@ def _convolution_pooled(row: LoopCommand, then: LoopCommand) -> LoopCommand | No
 
 def _has_planes(row: LoopCommand) -> bool:
     """True if a convolution finishes whole channels of an image together."""
-    if row.name == "packed_gemm.correlate":
-        _, (_, samples, _, bands), _ = row.args[5][4:]
-        return samples == 1 and bands == 1
+    if row.name.startswith("packed_gemm."):
+        return bool(row.args[2][0] == 1)
     if row.name == "winograd.forward":
         _, (_, lines), _, tiles, *_ = row.args[3]
         return bool(lines >= tiles[0])
@@ -154,7 +174,8 @@ CONVOLUTIONS = (  # loops whose first arguments are an epilogue and y
     "depthwise.forward",
     "direct.forward",
     "implicit.forward",
-    "packed_gemm.correlate",
+    "packed_gemm.forward",
+    "packed_gemm.winograd",
     "winograd.forward",
     "winograd_filters.forward",
 )
@@ -165,6 +186,10 @@ JOINS: dict[tuple[str, str], Callable[[Any, Any], LoopCommand | None]] = {
     ("normalize.chain", "normalize.scale"): _scaled,
     ("normalize.chain", "elementwise.ReLU_y"): _rectified,
     ("elementwise.add", "elementwise.ReLU_y"): _rectified_sum,
+    ("packed_gemm.forward", "normalize.chain"): _convolution_normalised,
+    ("packed_gemm.winograd", "normalize.chain"): _convolution_normalised,
+    ("packed_gemm.forward", "elementwise.add"): _convolution_added,
+    ("packed_gemm.winograd", "elementwise.add"): _convolution_added,
     **{
         (convolution, follower): join
         for convolution in CONVOLUTIONS

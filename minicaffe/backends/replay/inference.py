@@ -9,8 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from minicaffe.backends.replay.guards import Guard
-from minicaffe.backends.replay.replay import Call, Node, Repeated, Tape
+from minicaffe.backends.replay.replay import Call, Node, Repeated, Tape, Weights
 from minicaffe.core.layers import Context, Layer
+from minicaffe.core.layers.convolution import Filtered
 from minicaffe.core.net import run
 from minicaffe.core.net.debug import Say
 from minicaffe.core.net.memory import Memory
@@ -30,7 +31,9 @@ class Replayed(run.Forward):
 
     def __init__(self, graph: Graph, memory: Memory):
         super().__init__(graph, memory)
-        self.repeated = Repeated(graph.context.device)
+        filtered = [step.layer for step in graph.steps if isinstance(step.layer, Filtered)]
+        self.weights = Weights([param for layer in filtered for param in layer.params])
+        self.repeated = Repeated(graph.context.device, self.weights)
         self.guard = Guard(graph, memory, trains=False)
         able = [step.layer for step in graph.steps if refuses(step)]
         flags = graph.context.refused = np.zeros(len(able), np.int32)
@@ -45,7 +48,8 @@ class Replayed(run.Forward):
 
     def forget(self) -> None:
         """Drop the traces, and keep no array alive."""
-        self.repeated, self.guard.listed = Repeated(self.graph.context.device), None
+        self.repeated.begin()
+        self.guard.listed = None
 
     def run(self, steps: Sequence[Step], left_out: Collection[Step], debug: Say | None) -> None:
         """Run some neighbouring layers, except those that are left out."""
@@ -56,9 +60,11 @@ class Replayed(run.Forward):
             return
         todo = [step for step in steps if step not in left_out]
         try:
+            self.weights.look()
             self.repeated.run(partial(self._work, todo), partial(self.guard.of_passes, todo))
         except BaseException:
             self.graph.context.refused.fill(0)
+            self.weights.seen = []
             raise
 
     def _work(self, steps: Sequence[Step], tape: Tape | None) -> None:

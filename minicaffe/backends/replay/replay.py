@@ -58,14 +58,40 @@ class Call:
     twice: bool = False  # it is idempotent
 
 
-class Segment:
-    """Commands without Python between them; `whose` names the layer of each."""
+class Weights:
+    """Whether parameters may have been written since the pass before: then what was packed is packed again."""
 
-    def __init__(self, rows: Sequence[tuple[str, Command]]):
+    def __init__(self, params: Sequence[Any] = ()):
+        self.params, self.changed, self.used = params, True, False  # used: something is packed
+        self.seen: list[int] = []
+
+    def look(self) -> None:
+        """Look at them, before a pass."""
+        now = [param.memory.changes for param in self.params] if self.used else []
+        self.seen, self.changed = now, now != self.seen
+
+
+class Segment:
+    """Commands without Python between them; `whose` names the layer of each.
+
+    Given `weights`, it runs the commands that pack them first, and only if these have changed.
+    """
+
+    def __init__(self, rows: Sequence[tuple[str, Command]], weights: Weights | None = None):
         rows = joined(rows)
         self.whose = [what for what, _ in rows]
         self.rows = [row for _, row in rows]
-        self.work = Program(self.rows).run
+        packs = [row for row in self.rows if weights is not None and row.name == PACKS]
+        self.work = Program([row for row in self.rows if weights is None or row.name != PACKS]).run
+        if weights is not None and packs:
+            weights.used, weights.changed = True, True
+            self.work = partial(_packed, weights, Program(packs).run, self.work)
+
+
+def _packed(weights: Weights, pack: Callable[[], None], work: Callable[[], None]) -> None:
+    if weights.changed:
+        pack()
+    work()
 
 
 @dataclass(frozen=True)
@@ -107,14 +133,15 @@ class CudaGraph:
                     fused.end()
 
 
+PACKS = "packed_gemm.pack"  # the loop that does
 Node = Segment | CudaGraph | Call
 
 
 class Tape:
     """The trace: what was done, in order."""
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    def __init__(self, device: Device, weights: Weights | None = None) -> None:
+        self.device, self.weights = device, weights
         self.notes: list[tuple[str, Command] | Issued | Call] = []
 
     def take(
@@ -156,7 +183,8 @@ class Tape:
             if called:
                 nodes += part
             else:
-                nodes.append(CudaGraph(part, self.device) if self.device.is_cuda else Segment(part))
+                cuda = self.device.is_cuda
+                nodes.append(CudaGraph(part, self.device) if cuda else Segment(part, self.weights))
         return nodes if any(not isinstance(node, Call) for node in nodes) else []
 
 
@@ -172,8 +200,8 @@ class Repeated:
     with a function that replays the work and one that runs it, and returns why replays are wrong, or "".
     """
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    def __init__(self, device: Device, weights: Weights | None = None) -> None:
+        self.device, self.weights = device, weights
         self.begin()
 
     def begin(self) -> None:
@@ -225,7 +253,7 @@ class Repeated:
         elif self.nodes is not None:
             work(None)
         else:
-            tape, before = Tape(self.device), self.tape
+            tape, before = Tape(self.device, self.weights), self.tape
             work(tape)
             if before is not None and tape.notes == before.notes:
                 self.nodes, tape.notes, self.why = tape.nodes(), [], ""

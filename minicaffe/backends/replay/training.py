@@ -234,8 +234,7 @@ def take_sum(
     if tape is None:
         work()
     else:
-        why = "" if tape.device.is_cuda else "MPI's"
-        tape.take(what, work, why, again)
+        tape.take(what, work, "" if tape.device.is_cuda else "MPI's", again)
 
 
 def _backward(step: Step, net: Net, written: frozenset[Value]) -> None:

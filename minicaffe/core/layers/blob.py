@@ -9,6 +9,7 @@ import importlib
 import itertools
 import math
 import operator
+import weakref
 from typing import Any, ClassVar
 
 import numpy as np
@@ -190,10 +191,42 @@ class Blob:
 
     def share(self, other: Blob, diff: bool = True) -> None:
         """Be the same memory as another blob of the same size; without `diff`, of its own gradient."""
-        self._data = other.data.reshape(self.shape)
+        self._data = getattr(other, "values", other.data).reshape(self.shape)
         if diff:
             self._diff = other.diff.reshape(self.shape)
         another()
+
+
+class Memory:
+    """What is known of a parameter's memory: how often it was given to somebody, who may write there."""
+
+    def __init__(self) -> None:
+        self._changes, self.others = 0, False  # whether it is a part of memory that others write
+        self._lent: list[weakref.ref[Any]] = []  # the views that somebody holds
+
+    def lend(self, array: Any) -> Any:
+        """A view of an array that lies there, which all its own views keep alive."""
+        self._changes += 1
+        self._lent = [ref for ref in self._lent if ref() is not None]
+        held = (ref() for ref in self._lent)
+        lent = next((one for one in held if one is not None and one.base.array is array), None)
+        if lent is None:
+            lent = np.asarray(_Lent(array))
+            self._lent.append(weakref.ref(lent))
+        return lent
+
+    @property
+    def changes(self) -> int:
+        """Another number if it may have been written since this was last asked."""
+        self._changes += self.others or any(ref() is not None for ref in self._lent)
+        return self._changes
+
+
+class _Lent:
+    """An array for NumPy to make a view of, whose views do not become those of what is beneath."""
+
+    def __init__(self, array: Any):
+        self.array, self.__array_interface__ = array, array.__array_interface__
 
 
 def _range(array: Any) -> str:
@@ -209,6 +242,7 @@ class Param(Blob):
     """A learnable blob: `diff` is accumulated by the layers that use it."""
 
     lr_mult, decay_mult = assumed("_lr_mult"), assumed("_decay_mult")
+    values = Blob.data  # the same array as `data`, for those who do not write to it
 
     def __init__(self, shape: Shape, device: Device, dtype: Any, filler: Filler):
         super().__init__(shape, device, dtype)
@@ -217,6 +251,15 @@ class Param(Blob):
         self.lr_mult, self.decay_mult = 1.0, 1.0
         self._owner: Param | None = None  # None, not self: a dropped net is freed at once
         self.stale = False  # its diff counts as zero, whatever the memory holds
+        self.memory = Memory()
+
+    def lie_in(self, array: Any, which: str = "data") -> None:
+        self.memory.others |= which == "data" and self._data is not None
+        super().lie_in(array, which)
+
+    @Blob.data.getter  # type: ignore[attr-defined]
+    def data(self) -> Any:
+        return self.values if self.device.is_cuda else self.memory.lend(self.values)
 
     @property
     def owner(self) -> Param:
@@ -254,6 +297,7 @@ class Param(Blob):
 
     def share(self, other: Blob, diff: bool = True) -> None:
         super().share(other, diff)
+        self.memory = getattr(other, "memory", self.memory)
         self.master = getattr(other, "master", None)
 
     def load(self, values: np.ndarray, rows: Any = ...) -> None:

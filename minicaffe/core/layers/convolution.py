@@ -65,13 +65,18 @@ class Filtered(Unrolled):
         """Choose a plan and reserve its workspace. Raises ShapeError if no engine fits the limit."""
         net = self.context
         problem = self.geometry, net.dtype, net.device, self.lowering, net.numerics.workspace_cap
-        self.plan = conv.plan(*problem, deterministic, self.before)
+        self.plan = conv.plan(*problem, deterministic, self.before, net.forward_only)
         net.reserve(self.work)
 
     @property
     def work(self) -> int:
         """Elements of workspace that it needs."""
         return self.plan.workspace
+
+    @property
+    def packed_elements(self) -> int:
+        """Elements of packed weights that it keeps."""
+        return 0 if self.plan.packed is None else int(self.plan.packed.size)
 
     @property
     def lowering(self) -> str:
@@ -115,9 +120,9 @@ class Convolution(Filtered):
     def forward(self, *xs: Any) -> Any:
         g, work = self.geometry, self.context.workspace
         self.xs[:] = [x.reshape(g.x_shape) for x in xs]
-        bias = None if self.bias is None else self.bias.data
+        weight, bias = self.weight.values, None if self.bias is None else self.bias.values
         for x, y in zip(self.xs, self.out, strict=True):
-            self.plan.forward(x, self.weight.data, bias, y.reshape(g.y_shape), work)
+            self.plan.forward(x, weight, bias, y.reshape(g.y_shape), work)
         return self.out
 
     def backward(self, *dys: Any) -> Any:

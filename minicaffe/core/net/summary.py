@@ -19,13 +19,14 @@ def summary(graph: Graph, keep: Sequence[str] | None = None) -> str:
         sizes = f"{mib(both.before)}; diffs sharing memory: {mib(both.after)}"
         memory.append(f"blobs and diffs: {sizes}")
     work = context.workspace_size * itemsize
+    packed = sum(getattr(step.layer, "packed_elements", 0) for step in graph.steps) * itemsize
     return "\n".join(
         [
             f"{printable(graph.name or graph.file)}, phase {context.phase}, {context.dtype}",
             table(rows(graph), HEAD, left=(0, 1, 2)),
             *sums(graph),
             *memory,
-            f"shared work buffer: {work:,} bytes",
+            f"shared work buffer: {work:,} bytes" + f"; packed weights: {packed:,}" * (packed > 0),
         ]
     )
 

@@ -114,8 +114,7 @@ class Laid:
                 history = self.history[i :: len(self.params)]
                 passes.append(Stretch(param.data, param.diff, history, [(param.size, own)]))
                 continue
-            goes_on = before == at - 1 and passes and not apart
-            if goes_on and lies_in(passes[-1].diff, arrays[0]):
+            if before == at - 1 and passes and not apart and lies_in(passes[-1].diff, arrays[0]):
                 *ends, (_, last) = passes.pop().ends
                 ends += [(start - begin, last)] * (last != own)
             else:
@@ -138,9 +137,9 @@ def lay(params: Sequence[Any], xp: Any) -> tuple[Any, list[Any]]:
 
 
 def lies_in(part: Any, whole: Any) -> bool:
-    """Whether two arrays from `cpu.aligned` have one memory: `part` is a view of `whole` or of its base."""
+    """Whether a part lies in the memory of a whole array."""
     if isinstance(whole, np.ndarray):
-        return part.base is whole.base
+        return np.may_share_memory(part, whole)
     return bool(whole.data.ptr <= part.data.ptr < whole.data.ptr + whole.nbytes)
 
 

@@ -96,9 +96,10 @@ class Watch:
         layers = list(layers)
         params = [param for layer in layers for param in layer.params]
         shared = {id(param.owner) for param in params if param.owner is not param}
-        lone = {id(p.data): p for p in params if p.owner is p and id(p) not in shared}
+        lone = {where(p.values): p for p in params if p.owner is p and id(p) not in shared}
         changing = [layer for layer in layers if layer.running]
-        moved = [lone[id(x)] for layer in changing for x in layer.running if id(x) in lone]
+        running = [where(array) for layer in changing for array in layer.running]
+        moved = [lone[place] for place in running if place in lone]
         for dtype in dict.fromkeys(param.dtype for param in moved):
             mine = [param for param in moved if param.dtype == dtype]
             (block, lies), (kept, copies) = lay(mine, self.xp), lay(mine, self.xp)
@@ -114,10 +115,9 @@ class Watch:
         """Have a copy of each array that a layer changes now; if it changes none, keep the old copies."""
         known = [array for array, _ in copies]
         if running and not (len(known) == len(running) and all(map(operator.is_, known, running))):
-            places = map(where, running)
             copies[:] = [
                 (array, self.together[at] if at in self.together else array.copy())
-                for array, at in zip(running, places, strict=True)
+                for array, at in zip(running, map(where, running), strict=True)
             ]
 
     def running_arrays(self) -> list[Any]:
@@ -203,8 +203,7 @@ class Watch:
 def watch_of(net: Net, window: int) -> Watch:
     """The NaN guard of a net; in mixed precision, it skips gradients that are not finite."""
     context = net.context
-    watch = Watch(
-        net.device.xp, window, context.sum_dtype, context.dtype.itemsize == 2, context.refused
-    )
+    more = context.sum_dtype, context.dtype.itemsize == 2, context.refused
+    watch = Watch(net.device.xp, window, *more)
     watch.keep(net.layers.values())
     return watch

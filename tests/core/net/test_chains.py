@@ -17,15 +17,18 @@ DEEP = "  - {name: conv, type: Convolution, bottom: x, num_output: 3, group: 3, 
 DECONV = CONV.replace("Convolution", "Deconvolution").replace(
     "3}", "3, engine: packed, bias_term: false}"
 )
+PACKED = CONV.replace("3}", "3, engine: packed}")
 STRIDED = CONV.replace("kernel_size: 3", "kernel_size: 3, stride: 2")
 BN = "  - {name: bn, type: BatchNorm, top: conv}\n"
 SCALE = "  - {name: scale, type: Scale, top: conv, bias_term: true}\n"
 RELU = "  - {name: relu, type: ReLU, top: conv}\n"
-SUM = (
-    "  - {name: other, type: Convolution, bottom: x, num_output: 6, kernel_size: 3}\n"
+OTHER = "  - {name: other, type: Convolution, bottom: x, num_output: 6, kernel_size: 3}\n"
+LATER = OTHER + PACKED
+ADDED = (
     "  - {name: sum, type: Eltwise, bottom: [conv, other]}\n"
     "  - {name: relu2, type: ReLU, top: sum}\n"
 )
+SUM = OTHER + ADDED
 LEAKY = RELU.replace("ReLU", "ReLU, negative_slope: 0.1")
 PRELU = RELU.replace("ReLU", "PReLU")
 BEHIND = "  - {name: pool, type: Pooling, kernel_size: 2}\n"
@@ -79,7 +82,10 @@ def same(found):
         (CONV + PRELU, ["conv", "relu"]),
         (CONV + BN + SCALE.replace("top: conv", "top: conv, axis: 0, num_axes: 2"), 2),
         (CONV + BN + SCALE.replace("top: conv", "top: apart"), ["conv", "bn", "scale"]),
-        (CONV + SUM, ["conv", "other", "sum", "relu2"]),  # the sum lies over what was computed last
+        (
+            CONV + SUM,
+            ["conv", "other", "sum", "relu2"],
+        ),  # the sum lies over what was computed last
         (CONV + SUM.replace("[conv, other]", "[conv, other, conv]"), 3),
         (CONV + ELU, ["conv", "relu"]),
         *((CONV + pool, ["conv to pool"]) for pool in POOLS),
@@ -87,7 +93,12 @@ def same(found):
         (CONV + BEHIND + SWISH, ["conv to pool", "swish"]),
         (DEEP + RELU, ["conv to relu"]),
         (DEEP.replace("3}", "3, stride: 2}") + RELU, ["conv to relu"]),
-        (DECONV + RELU, ["conv to relu"]),
+        (DECONV + RELU, ["conv", "conv to relu"]),
+        (PACKED + BN + SCALE + RELU, ["conv", "conv to relu"]),
+        (PACKED + BN + SCALE + POOLS[1], ["conv", "conv to pool"]),
+        (PACKED + BN + RELU, ["conv", "bn", "relu"]),
+        (LATER + ADDED, ["other", "conv", "conv to relu2"]),
+        (LATER + BN + SCALE + ADDED, ["other", "conv", "conv to relu2"]),
         (DECONV.replace("3,", "3, stride: 2,", 1) + RELU, 2),
     ],
 )

@@ -183,7 +183,6 @@ def starts_at_what_was_overwritten(monkeypatch):
 @pytest.mark.parametrize(
     ("fault", "layer", "which", "names"),
     [
-        (ids_that_are_compared, None, 2, ["share"]),
         (setters_that_count_nothing, None, 2, ["share"]),
         *(
             pytest.param(*case, marks=pytest.mark.long)

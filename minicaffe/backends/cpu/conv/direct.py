@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
-from minicaffe.backends.cpu.conv.space_to_depth import LANES
 from minicaffe.backends.cpu.conv.strips import adjoint
 from minicaffe.backends.cpu.ops import row
 from minicaffe.backends.cpu.threads import run, share
 from minicaffe.core.ops.geometry import ConvGeometry, lift
+
+LANES = 16  # numbers of a vector, at most
 
 
 def fits(g: ConvGeometry, work: Any, back: bool = False) -> bool:
@@ -62,7 +63,7 @@ def _tables(g: ConvGeometry, back: bool = False) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _back(g: ConvGeometry) -> tuple[Any, ...]:
-    """Returns of dx: size of the plane of dy, its corner, jobs and taps; see `space_to_depth`."""
+    """Returns of dx: size of the plane of dy, its corner, jobs and taps."""
     kernel, stride, pad, dilation = (sizes[1:] for sizes in g.window.lifted())
     image, out = lift(g.image)[1:], lift(g.out)[1:]
     along, corner, size = [], [], []

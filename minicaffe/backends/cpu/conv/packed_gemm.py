@@ -1,292 +1,233 @@
-"""Convolution as a packed GEMM of our own: neighbouring places fill a vector; no column matrix, no BLAS.
+"""Convolution by packed weights: which panels, bands and tiles the compiled loops compute.
 
-    y[f, p] = bias[f] + sum over k of w[f, k] X[where[k] + p]
-
-X holds the channels as planes (`space_to_depth`): the pixel that place p reads through element k of the kernel
-is at where[k] + p. For a 1 x 1 convolution X is the image, whose whole vectors are multiplied where they lie.
-Else, for a block of places, some DEPTH elements k at a time are packed into panels, which stay in the cache
-while all weights are multiplied; a tile of filters by vectors of places stays in registers
-(backends/cpu/microkernel.py). dx is the same of dy with the weight transposed. For dweight[f, k] = sum over p
-of dy[f, p] X[where[k] + p] the filters fill a vector. Threads share blocks and tiles of channels of y and dx,
-so that one image keeps all of them busy; for dweight they share channels of x. Source: K. Goto, R. van de
-Geijn, Anatomy of High-Performance Matrix Multiplication, 2008; here the weights are not packed.
-
-A column is a place of a block, in the order of samples, layers, lines and pixels. A panel holds some vectors
-of neighbouring columns; its row k holds the pixels that its places read through element k of the kernel. These
-pixels lie in the planes in runs, and are copied one vector at a time (`pieces`):
-
-    panel[k, to : to + lanes] = planes[where[k] + at : where[k] + at + lanes]
-
-Full-vector stores may overrun; the next store overwrites the tail. The targets of a block lie in `runs`, too.
+Panels, and how tiles are multiplied by them, are those of backends/cpu/kernels/packed_gemm.py. A 1 x 1
+convolution, and one without pads, reads the image where it lies; else a thread copies the rows that it
+reads, between zeros (dweight is then that of `implicit`). Of 3 x 3 kernels the panels are Winograd's U, with
+as many numbers of a kernel as the tile has points.
 """
 
 import functools
-import itertools
 import math
 from typing import Any
 
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
-from minicaffe.backends.cpu.conv.space_to_depth import LANES, Planes, Run
+from minicaffe.backends.cpu.conv.strips import GAP, adjoint, strips
 from minicaffe.backends.cpu.ops import row
-from minicaffe.backends.cpu.skinny import table
-from minicaffe.backends.cpu.threads import even_parts, run, share
-from minicaffe.core.ops.geometry import ConvGeometry, lift
+from minicaffe.backends.cpu.threads import even_parts, evenly, run, share
+from minicaffe.core.ops.conv.winograd import by_axes, of_weights, two
+from minicaffe.core.ops.geometry import ConvGeometry
 
-RESULTS = 2**17  # sums of a block at a time, so that they stay in the cache
-TILE = 8  # filters of a tile, at most
-TURNED = 128  # columns that are transposed at a time, for dweight: they stay in the first cache
-WIDEST = 64  # numbers of a panel's row, at most
-SUMMED = 4  # columns that are left, at most, if they are summed
-
-
-class Panels:
-    """The tables of one direction for vectors of `lanes` numbers, at most `columns` vectors in a panel.
-
-    If at most `summed` columns are left that fill no vector, they are no part of the product.
-    """
-
-    def __init__(self, planes: Planes, lanes: int, columns: int, summed: int):
-        self.planes, self.lanes, self.columns = planes, lanes, columns
-        self.width = lanes * columns  # numbers of a panel's row
-        self.left = self._left(summed)
-        # Every combination of runs along the three axes: its targets read the same kernel elements
-        self.jobs = [*itertools.product(*(axis.runs for axis in planes.axes))]
-        # The distances of the targets of a job, along each axis
-        self.steps = planes.g.window.lifted()[1] if planes.back else (1, 1, 1)
-        # Elements from a panel to the next one: the last store of a panel may overrun by a vector
-        self.apart = planes.rows * self.width + lanes
-        # Elements of panels and columns left, or for dweight of the transposed panel; at most `largest`
-        count = max(1, -(-planes.columns // self.width)) + bool(len(self.left[0]))  # of a block
-        size = TURNED * self.width if planes.sums else count * self.apart
-        self.room = -(-(size + len(self.left[0]) * planes.rows) // LANES) * LANES
-
-    def _left(self, summed: int) -> tuple[Any, Any]:
-        """Returns the tables by which columns that are left are summed: of these, and of vectors of elements.
-
-        columns[j] = (which, offset of its elements); vectors[v] = (offset, offset in the weight). Without
-        columns if a target's weights are no neighbours, or no whole vectors.
-        """
-        planes = self.planes
-        apart = planes.back or planes.sums or planes.channels[0] * planes.taps % self.lanes
-        columns = 0 if apart or planes.rows % self.lanes else summed
-        vectors = table(planes.rows // self.lanes, self.lanes, self.lanes)
-        return table(columns, 1, planes.rows), vectors
-
-    @property
-    def tables(self) -> tuple[Any, ...]:
-        """The tables of the loop for y and dx: jobs, steps, where, blocks, pieces and runs.
-
-        jobs[j] = (first step, end of its steps); steps[k] = (offset in the weight, offset in a panel);
-        where[k] = offset in the planes; blocks[2 j], and blocks[2 j + 1] for a smaller last block =
-        (columns, first piece, end of its pieces, first run, end of its runs); pieces = (at, to);
-        runs = (first column, columns, offset in the targets).
-        """
-        jobs, steps, where, blocks, pieces, runs = ([] for _ in range(6))  # type: ignore[var-annotated]
-        for job in self.jobs:
-            weights, pixels = self._elements(job)
-            jobs.append([len(where), len(where) + len(pixels)])
-            where.extend(pixels)
-            steps.extend(zip(weights, self._rows(len(weights), self.planes.rows), strict=True))
-            for last in (False, True):
-                at, to = self._columns(job, last)
-                begin = len(pieces), len(runs)
-                for panel, (column, end) in enumerate(itertools.pairwise(self._ends(len(at)))):
-                    pieces.extend(self._pieces(at[column:end], panel * self.apart))
-                runs.extend(_runs(to, self.steps[2]))
-                blocks.append([len(at), begin[0], len(pieces), begin[1], len(runs)])
-        numbers = (blocks, 5), (pieces, 2), (runs, 3)
-        return (
-            np.array(jobs, np.int64),
-            np.array(steps, np.int32).reshape(-1, 2),
-            np.array(where, np.int64),
-            *(np.array(table, np.int64).reshape(-1, width) for table, width in numbers),
-        )
-
-    @property
-    def sums(self) -> tuple[Any, ...]:
-        """The tables of the loop for dweight: where, steps, blocks and runs.
-
-        where[t] = offset of kernel element t in a channel's planes; steps[q] = (offset of column q, offset in
-        a panel); blocks[0], and blocks[1] for a smaller last block = (first column, end of its columns, first
-        run, end of its runs); runs as in `tables`.
-        """
-        (job,) = self.jobs
-        taps, steps, blocks, runs = self.planes.taps, [], [], []  # type: ignore[var-annotated]
-        for last in (False, True):
-            at, to = self._columns(job, last)
-            begin = len(steps), len(runs)
-            runs.extend(_runs(to, 1))
-            steps.extend(zip(at, self._rows(len(at), TURNED), strict=True))
-            blocks.append([begin[0], len(steps), begin[1], len(runs)])
-        return (
-            self._elements(job)[1][:taps],
-            np.array(steps, np.int32).reshape(-1, 2),
-            np.array(blocks, np.int64),
-            np.array(runs, np.int64).reshape(-1, 3),
-        )
-
-    def _ends(self, count: int) -> list[int]:
-        """Returns where each panel of so many columns begins and the last one ends: see `multiply`."""
-        left = count % self.lanes if count % self.lanes <= len(self.left[0]) else 0
-        end, vectors = [0], -(-(count - left) // self.lanes)
-        while vectors:
-            across = 2 if vectors == 4 else min(self.columns, vectors)
-            end.append(end[-1] + across * self.lanes)
-            vectors -= across
-        return [min(one, count - left) for one in end] + [count] * bool(left)
-
-    def _rows(self, count: int, at_a_time: int) -> Any:
-        """Returns the offsets of `count` rows in a panel that holds `at_a_time` of them."""
-        return np.arange(count) % at_a_time * self.width
-
-    def _elements(self, job: tuple[Run, ...]) -> tuple[Any, Any]:
-        """Returns, for each kernel element that a job reads, its offset in the weight and in the planes."""
-        planes, kernel = self.planes, lift(self.planes.g.window.kernel)
-        counts, plane = [len(axis.phases) for axis in planes.axes], math.prod(planes.sizes)
-        elements, window = list(itertools.product(*(run.taps for run in job))), math.prod(kernel)
-        taps = [_flat([t for t, _, _ in element], kernel) for element in elements]
-        offsets = [
-            _flat([q for _, q, _ in element], counts) * plane
-            + _flat([v for *_, v in element], planes.sizes)
-            for element in elements
-        ]
-        row = planes.channels[1] * window if planes.back else window  # of the weight, a source
-        channels = np.arange(planes.channels[0])[:, None]
-        weights = channels * row + np.array(taps, np.int64)
-        pixels = channels % planes.laid * (planes.count * plane) + np.array(offsets, np.int64)
-        return weights.reshape(-1), pixels.reshape(-1)
-
-    def _columns(self, job: tuple[Run, ...], last: bool) -> tuple[Any, Any]:
-        """Returns, for each column of a block or of a smaller last block, its offset in planes and targets."""
-        planes, (layers, lines, across) = self.planes, job
-        (samples, band), (_, high, wide) = planes.block, planes.sizes
-        if last and planes.bands == 1:
-            samples = planes.g.n - (planes.blocks - 1) * samples
-        first_line = (planes.bands - 1) * band if last else 0
-        counts = samples, layers.count, max(0, min(band, lines.count - first_line)), across.count
-        s, *index = np.indices(counts).reshape(4, -1)
-        z, i, j = index
-        base = _flat([run.base for run in job], planes.sizes)
-        at = base + s * planes.apart + (z * high + i) * wide + j
-        size = lift(planes.g.image if planes.back else planes.g.out)
-        sample = planes.channels[1] * planes.channels[2] * math.prod(size)
-        axes = zip(job, index, self.steps, strict=True)
-        z, i, j = (run.start + number * step for run, number, step in axes)
-        return at, s * sample + (z * size[1] + i) * size[2] + j
-
-    def _pieces(self, at: Any, begin: int) -> Any:
-        """Returns rows (at, to) of the vectors that fill a panel, which begins at `begin`."""
-        columns = np.arange(len(at))
-        begins = np.diff(at, prepend=at[0] - 2) != 1
-        since = columns - np.maximum.accumulate(np.where(begins, columns, 0))
-        first = since % self.lanes == 0
-        return np.stack((at[first], begin + columns[first]), axis=1)
-
-
-def largest(planes: Planes) -> int:
-    """Returns the elements of a block's panels for the vectors with which they are largest."""
-    if planes.sums:
-        return -(-TURNED * WIDEST // LANES) * LANES
-    return (planes.rows + 1) * (planes.columns + 2 * WIDEST) + SUMMED * planes.rows
-
-
-def _runs(to: Any, step: int) -> list[tuple[int, int, int]]:
-    """Returns (first column, columns, offset of its target) of each run of targets `step` apart."""
-    begins = np.flatnonzero(np.diff(to, prepend=to[:1] - step - 1) != step)
-    return [(a, b - a, to[a]) for a, b in itertools.pairwise((*begins, len(to)))]
-
-
-def _flat(index: Any, sizes: Any) -> int:
-    """Returns the offset of an entry in an array of three axes."""
-    return int((index[0] * sizes[1] + index[1]) * sizes[2] + index[2])
+STEPS = 1, 2, 4  # strides that the loops know; of others `implicit` computes y
+CHANNELS = 16  # of a group, at least, for tiles
+LARGE = 2**23  # numbers of transformed weights that take as long to read as few tiles to compute
+WIDTHS = {16: 32, 8: 24, 4: 12}  # filters of a panel at most, by the numbers of a vector
+LINE = 300  # places of a line at most
+FEWEST = 7  # places, or tiles, that are computed at a time, at most the fewest
+BLOCK = 256  # places of a block, whose pixels stay in the cache
+TURNED = 128  # places whose dy is turned at a time: they stay in the first cache
+WIDEST = 64  # filters that are turned at a time, at most
+LANES = 16  # numbers of a vector, at most
+TILES = 64  # of a chunk, at most, unless a row has more
 
 
 @functools.lru_cache(maxsize=4096)
+def transformed(g: ConvGeometry) -> int:
+    """Returns m of F(m x m, 3x3), or 0 if the weights are packed as they are."""
+    window, c, f = g.window, g.c // g.group, g.f // g.group
+    if (window.kernel, max(window.stride + window.dilation)) != ((3, 3), 1) or c < CHANNELS:
+        return 0
+    tiles = g.n * math.prod(-(-size // 4) for size in g.out)
+    return 2 if 36 * c * f > LARGE and tiles <= 16 else 4
+
+
+@functools.lru_cache(maxsize=1024)
+def panels(g: ConvGeometry) -> int:
+    """Returns the elements of packed weights, for vectors of any width; 0 if `implicit` computes y."""
+    if len(g.image) > 2 or g.window.stride[-1] not in STEPS:
+        return 0
+    points = (transformed(g) + 2) ** 2 if transformed(g) else math.prod(g.window.kernel)
+    filters = max(-(-(g.f // g.group) // wide) * wide for wide in (12, 16, 24, 32))
+    return g.group * filters * (1 + g.c // g.group * points)
+
+
+@functools.lru_cache(maxsize=1024)
 def room(g: ConvGeometry, back: bool = False) -> int:
-    """Returns the elements of work for y or dx: panels, planes, and the sums of a part of the targets."""
-    planes = Planes(g, back)
-    columns, rows = planes.columns, -(-planes.channels[1] // _parts(planes)) + TILE
-    return largest(planes) + planes.room + columns * min(planes.channels[1], rows)
+    """Returns the elements of work for one thread, with packed weights; for dx with `back`."""
+    if not panels(g) or (back and max(g.window.stride) > 1):
+        return 0
+    g = adjoint(g) if back else g
+    if m := transformed(g):
+        return panels(g) + max(_tiles(g, m, lanes, 1)[0] for lanes in WIDTHS)
+    lines, n = _lines(g)
+    copied = g.c // g.group * _copied(g, lines)[2]
+    return panels(g) + copied + (max(BLOCK, n) + FEWEST) * max(WIDTHS.values())
 
 
-def room_of_sums(g: ConvGeometry) -> int:
-    """Returns the elements of work for dweight: the panels and planes of a block, and sums."""
-    sums = g.rows // g.group * (-(-(g.f // g.group) // LANES) * LANES)
-    planes = Planes(g, False, sums=True)
-    return largest(planes) + planes.room + sums
+@row("packed_gemm.pack", work=panels)
+def pack(compiled, weight, bias, g, out):
+    _pack(compiled, weight, bias, g, False, out)
 
 
 @row("packed_gemm.forward", work=room)
 def forward(compiled, x, weight, bias, g, out, work):
-    arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
-    _correlate(compiled, g, False, (out.reshape(-1), *arrays), work)
+    if not panels(g):
+        return NotImplemented
+    if weight.ndim > 1:
+        weight = _pack(compiled, weight, bias, g, False, work[: panels(g)])
+        work = work[panels(g) :]
+    return _correlate(compiled, x, weight, g, (g.f, g.out), out, work)
 
 
 @row("packed_gemm.input_gradient", work=functools.partial(room, back=True))
 def input_gradient(compiled, dy, weight, g, out, work):
-    arrays = out.reshape(-1), dy.reshape(-1), weight.reshape(-1), no_bias(dy.dtype)
-    _correlate(compiled, g, True, arrays, work)
+    if len(g.image) > 2 or max(g.window.stride) > 1:
+        return NotImplemented
+    back = adjoint(g)
+    weight = _pack(compiled, weight, None, back, True, work[: panels(back)])
+    return _correlate(compiled, dy, weight, back, (g.c, g.image), out, work[panels(back) :])
 
 
-@row("packed_gemm.weight_gradient", work=room_of_sums)
+def room_of_sums(g: ConvGeometry) -> int:
+    """Returns the elements of work for dweight: a turned block of dy, and sums; 0 if `implicit` does it."""
+    sums = g.rows // g.group * -(-(g.f // g.group) // LANES) * LANES
+    return 0 if any(g.window.pad) else TURNED * WIDEST + sums
+
+
+@row("packed_gemm.weight_gradient", "packed_sums", work=room_of_sums)
 def weight_gradient(compiled, x, dy, g, out, work):
+    if any(g.window.pad):
+        return NotImplemented
     arrays = x.reshape(-1), dy.reshape(-1), out.reshape(-1)
-    run(compiled.weight_gradient, g.c, *arrays, *_sums(g, x.dtype), Piece(work))
+    return run(compiled.weight_gradient, g.c, *arrays, *_sums(g, x.dtype), Piece(work))
 
 
-def _correlate(kernels: Any, g: ConvGeometry, back: bool, arrays: Any, work: Any) -> None:
-    """Runs the loop that computes y from x, or dx from dy with `back`."""
-    units, *tables = _tables(g, back, arrays[0].dtype, share())
-    channels, sizes = (g.c, g.image) if back else (g.f, g.out)
-    args = no_epilogue(channels, math.prod(sizes)), *arrays, *tables, Piece(work)
-    run(kernels.correlate, units, *args)
-
-
-def _parts(planes: Planes) -> int:
-    """Returns into how many parts the channels of the targets are cut, at least."""
-    return min(-(-planes.channels[1] // TILE), -(-planes.channels[1] * planes.columns // RESULTS))
-
-
-@functools.lru_cache(maxsize=256)
-def _tables(g: ConvGeometry, back: bool, dtype: Any, threads: int) -> tuple[Any, ...]:
-    """Returns the units of the loop for y or dx and its arguments `plane` ... `left`: see the loop."""
-    planes = Planes(g, back)
-    tables, tile = _panels(planes, dtype)
-    units, tiles = planes.blocks * g.group, -(-planes.channels[1] // tile.ROWS)
-    parts = even_parts(units, threads, tiles, _parts(planes))
-    more = tables.tables, planes.back, tables.left
-    return units * parts, *_layout(tables), parts, planes.phases, *more
-
-
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1024)
 def _sums(g: ConvGeometry, dtype: Any) -> tuple[Any, ...]:
-    """Returns the arguments `plane` ... `turned` of the loop for dweight."""
-    planes = Planes(g, False, sums=True)
-    tables, _ = _panels(planes, dtype)
-    turned = np.arange(TURNED, dtype=np.int32) * tables.width
-    return *_layout(tables), planes.phases, tables.sums, turned
-
-
-def _panels(planes: Planes, dtype: Any) -> tuple[Panels, Any]:
-    """The panels for the microkernel's tile, and the microkernel."""
+    """Returns the arguments `sizes`, `where`, `places` and `turned` of the loop for dweight."""
     tile: Any = loops("microkernel", dtype)
-    return Panels(planes, int(tile.lanes(dtype)), tile.COLUMNS, tile.FEW_COLUMNS), tile
-
-
-def _layout(tables: Panels) -> tuple[Any, Any]:
-    """Returns the arguments `plane` and `target` of the loops: the layout of sources, targets and weight."""
-    planes, g = tables.planes, tables.planes.g
-    row, window = math.prod(g.weight_shape[1:]), math.prod(g.window.kernel)
-    image, steps, pads = (
-        tuple(getattr(axis, name) for axis in planes.axes) for name in ("size", "step", "pad")
+    width, pixels, window = int(tile.lanes(dtype)) * tile.COLUMNS, math.prod(g.image), g.window
+    sizes = g.n, g.group, g.c // g.group, g.f // g.group, pixels, width
+    apart = [math.prod(g.image[axis + 1 :]) for axis in range(len(g.image))]
+    where, places = (
+        sum(i * step * far for i, step, far in zip(np.indices(shape), steps, apart, strict=True))
+        for shape, steps in ((window.kernel, window.dilation), (g.out, window.stride))
     )
-    block = g.n, *planes.block, planes.bands
-    room = planes.apart, planes.room, tables.room, tables.width, planes.rows, planes.laid
-    plane = planes.channels, image, steps, pads, planes.sizes, block, room
-    size, (_, down, along) = lift(g.out), (1, 1, 1)
-    if planes.back:
-        size, (_, down, along) = lift(g.image), g.window.lifted()[1]
-    places = down * size[2], along, math.prod(size)
-    return plane, (places, (g.f // g.group * row, window if planes.back else row))
+    tables = where.reshape(-1).astype(np.int64), places.reshape(-1).astype(np.int32)
+    return sizes, *tables, (np.arange(TURNED) * width).astype(np.int32)
+
+
+def _pack(compiled: Any, weight: Any, bias: Any, g: ConvGeometry, turned: bool, out: Any) -> Any:
+    """Packs the weight, or for dx the `turned` one of a convolution whose adjoint is `g`."""
+    f = g.f // g.group
+    units = g.group * -(-f // int(compiled.VECTORS * compiled.lanes(weight.dtype)))
+    numbers = weight.reshape(-1), no_bias(weight.dtype) if bias is None else bias, out
+    run(compiled.pack, units, (f, g.c // g.group), turned, _of_weights(g, weight.dtype), *numbers)
+    return out
+
+
+def _correlate(
+    compiled: Any, x: Any, weight: Any, g: ConvGeometry, results: Any, out: Any, work: Any
+) -> None:
+    lanes, none = int(compiled.lanes(x.dtype)), no_bias(x.dtype)
+    follows = (none, none, none, x.dtype.type(0), none, none, none), none, none, none
+    to = (*no_epilogue(results[0], math.prod(results[1])), follows), out.reshape(-1)
+    if m := transformed(g):
+        _, units, cut, shared, where, of_v = _tiles(g, m, lanes, share())
+        matrices, v = by_axes(m, g.window.kernel, x.dtype), none
+        if of_v:  # threads that compute panels of the same tiles transform the images together
+            v, work = work[:of_v], work[of_v:]
+            filters: Any = loops("winograd_filters", x.dtype)
+            run(filters.images, g.c, shared, matrices, x.reshape(-1), v, Piece(work))
+        args = cut, shared, matrices, where, x.reshape(-1), weight, v
+        run(compiled.winograd, units, *to, *args, Piece(work))
+    else:
+        units, *tables = _direct(g, compiled.VECTORS * lanes, share())
+        run(compiled.forward, units, *to, *tables, x.reshape(-1), weight, Piece(work))
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_weights(g: ConvGeometry, dtype: Any) -> Any:
+    """G of both axes, (points, elements of a kernel); without points if nothing is transformed."""
+    if m := transformed(g):
+        return of_weights(m, g.window.kernel, g.window.stride, dtype, False)[0]
+    return np.zeros((0, math.prod(g.window.kernel)), dtype)
+
+
+@functools.lru_cache(maxsize=1024)
+def _lines(g: ConvGeometry) -> tuple[int, int]:
+    """Lines of an image's places, and the places of each: of a 1 x 1 convolution any that are side by side."""
+    lines, n = two(g.out, 1)
+    if g.window.is_point:
+        most = min(LINE, lines * n)
+        n = next(size for size in range(most, 0, -1) if lines * n % size == 0)
+        lines = math.prod(g.out) // n
+    return lines, n
+
+
+def _copied(g: ConvGeometry, lines: int) -> tuple[int, int, int]:
+    """Rows that a line reads, pixels of a row and elements of a channel of what is copied; 0 if nothing is."""
+    window, n = g.window, _lines(g)[1]
+    if not any(window.pad) and n >= FEWEST:
+        return 0, 0, 0
+    (dilations, kernel), (down, step) = (
+        (two(one, 1) for one in (window.dilation, window.kernel)),
+        two(window.stride, 1),
+    )
+    rows, pixels = (d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True))
+    pitch = -(-(step * (max(n, FEWEST) - 1) + pixels) // 16) * 16
+    return rows, pitch, ((lines - 1) * down + rows) * pitch
+
+
+@functools.lru_cache(maxsize=1024)
+def _direct(g: ConvGeometry, wide: int, threads: int) -> tuple[Any, ...]:
+    """Returns the units of the loop, and its arguments `cut`, `sizes`, `image` and `where`."""
+    (lines, n), f, c, copies = _lines(g), g.f // g.group, g.c // g.group, any(_copied(g, 1))
+    panels, bands, parts = -(-f // wide), 1, 1
+    most = max(1, min(0 if copies else BLOCK // (lines * n), g.n // threads))
+    whole = g.group * -(-g.n // most)
+    if not evenly(
+        whole, threads
+    ):  # few pictures: threads share the panels if they can, else the lines
+        alone = f % wide == 0 and evenly(whole * panels, threads) and not copies
+        if alone or lines == 1:
+            parts = even_parts(whole, threads, panels)
+        else:
+            bands = even_parts(whole, threads, lines)
+    copied, stride = _copied(g, -(-lines // bands)), two(g.window.stride, 1)
+    h, across = (lines, n) if g.window.is_point else two(g.image, 1)
+    pitch, plane = copied[1:] if copied[0] else (across, h * across)
+    kernel, dilation = two(g.window.kernel, 1), two(g.window.dilation, 1)
+    channel, i, j = (one.reshape(-1) for one in np.indices((c, *kernel)))
+    where = (channel * plane + i * dilation[0] * pitch + j * dilation[1]).astype(np.int64)
+    image = (h, across), stride, two(g.window.pad, 0), copied
+    args = (bands, parts, max(1, BLOCK // n), most), (g.n, g.group, c, f, len(where), lines, n)
+    return whole * bands * parts, *args, image, where
+
+
+@functools.lru_cache(maxsize=1024)
+def _tiles(g: ConvGeometry, m: int, lanes: int, threads: int) -> tuple[Any, ...]:
+    """Returns elements of work, units of the loop of tiles, and its arguments `cut`, `shared` and `where`.
+
+    The last is the elements of V if all threads transform the images together, else 0.
+    """
+    of, wide, c = strips(g, m, lanes), WIDTHS[lanes], g.c // g.group
+    (rows, columns), panels = of.tiles, -(-(g.f // g.group) // wide)
+    samples = max(1, min(g.n, TILES // (rows * columns)))
+    whole = g.group * -(-g.n // samples)
+    bands = 1 if samples > 1 else -(-rows // max(1, TILES // columns))
+    by_rows = samples == 1 and (bands > 1 or panels % threads > 0)
+    if by_rows and not evenly(whole * bands, threads):
+        bands = even_parts(whole, threads, rows, bands)
+    parts = 1 if evenly(whole * bands, threads) else even_parts(whole * bands, threads, panels)
+    high = -(-rows // bands)
+    count = max(samples * high * columns, FEWEST)
+    line, points = of.line(count), math.prod(of.points)
+    v, outputs = points * (g.c * line + GAP), ((high + 1) * m * g.out[1] + m) * wide
+    size = of.cut[4] + v + points * count * wide + outputs
+    sizes, _, *layout = of.kernel_args((samples, high), line, None)
+    of_v = v if parts > 1 and bands == 1 and samples >= g.n else 0
+    where = np.arange(c, dtype=np.int64) * line
+    cut = bands, parts, g.group, samples
+    return size, whole * bands * parts, cut, (sizes, *layout), where, of_v

@@ -2,11 +2,14 @@
 
 An epilogue is what follows a convolution, on its outputs while they are in the cache.
 
+    y = factor (y - mean) rate + term, by what a BatchNorm recalls    if it normalises
+    y = y + other                                                if it adds
     y = 0 where less                                             if it rectifies
     a pooling of the same outputs                                if it pools
 
 It is (steps, (channels, outputs of each), tail); the tail, see `Tail`, is the loop of the pooling, which needs
-whole channels of an image. The bits are those of one loop for each.
+whole channels of an image. For packed weights (arguments of `normalize.recall`, factors, terms, other) follow.
+The bits are those of one loop for each.
 """
 
 from minicaffe.backends.cpu import at, compiled, compiled_sums, helper
@@ -49,7 +52,7 @@ def add_pieces(work, slices, start, sizes, out, first, last):
             out[at(i * k + j)] = total
 
 
-RECTIFIES, POOLS = 1, 2
+NORMALISES, ADDS, RECTIFIES, POOLS = 1, 2, 4, 8
 _call = function(0, (64, 64, 64, 64))
 
 
@@ -64,7 +67,7 @@ def finish(y, start, count, epilogue):
 @helper
 def pool(start, count, epilogue):
     """Call the tail of some neighbouring outputs, of which all else is done."""
-    loop, words, size, piece = epilogue[-1]
+    loop, words, size, piece = epilogue[2]
     if epilogue[0] & POOLS:
         _call(loop, (words, start // size, (start + count) // size, piece))
 

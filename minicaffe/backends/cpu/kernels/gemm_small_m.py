@@ -88,5 +88,4 @@ def dots(sizes, a, b, bias, add, steps, places, lanes, c, first, last):
                 for p in range(lanes * len(places), k):
                     total += a[at(i * k + p)] * b[at(j * k + p)]
                 c[at(i * n + j)] = total
-        columns = b, q * k, k
-        add_sums((c, q, 1), (a, 0), columns, (steps, 0, m), (places, 0, len(places)), rows)
+        add_sums((c, q, 1), (a, 0), (b, q * k, k), (steps, 0, m), (places, 0, len(places)), rows)

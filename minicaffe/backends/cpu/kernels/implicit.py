@@ -134,8 +134,7 @@ def weight_rows_gradient(
                 _unroll(x, s * groups * c + top, end - top, shapes[0], window, out, many, work)
                 left = work, 0, many, False
                 right = dy, (s * groups + g) * f * p + start, p, True
-                add = s + row > 0
-                gemm(blas, (k, f, many), left, right, add, (work, room, f))
+                gemm(blas, (k, f, many), left, right, s + row > 0, (work, room, f))
         for i in range(f if n else 0):
             to = (g * f + i) * c * kernel + (top - g * c) * kernel
             for j in range(k):

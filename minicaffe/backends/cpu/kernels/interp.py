@@ -22,8 +22,7 @@ def interp(x, rows, columns, sizes, half, y, first, last):
             half[at(line * w + q)] = value + (x[at(lower + q)] - value) * beyond
         for q in range(ow):
             value = half[at(line * w + left[at(q)])]
-            other = half[at(line * w + right[at(q)])]
-            y[at(line * ow + q)] = value + (other - value) * part[at(q)]
+            y[at(line * ow + q)] = value + (half[at(line * w + right[at(q)])] - value) * part[at(q)]
 
 
 @compiled

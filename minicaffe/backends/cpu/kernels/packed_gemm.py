@@ -1,189 +1,390 @@
-"""Convolution as a packed GEMM: panels of a few vectors of places, multiplied by tiles of weights.
+"""Convolution by weights that were packed before: filters fill vectors, pixels are spread from where they lie.
 
-`plane` and `phases` are the layout of the sources (`cpu.kernels.space_to_depth`). `target` is that of targets:
-the distances from line to line, from target to target, and from channel to channel; and of the weight, the
-elements of a group, and the distance from target to target. The other tables are those of `conv.packed_gemm`.
-Columns that are left and would fill little of a vector are summed along the elements of the kernel instead. In
-a `sparse` product, that of dx, the weights of a target are no neighbours. Where the columns of a 1 x 1
-convolution are whole vectors of an image, it is read as it is, without panels.
+A panel is the weights of as many filters as VECTORS hold, element by element, and before them the biases: one
+stream for the memory. A tile of some places by a panel's filters stays in registers until all its sums are
+complete, and is turned then, so that places are neighbours again. `where[k]` is how far from a place's first
+pixel the one lies that element k is multiplied with.
+
+The same is done for each point of Winograd's tiles, whose panels are the transformed weights. So a panel is
+(bias, points, elements, filters), with one point if nothing is transformed.
 """
 
-from minicaffe.backends.cpu import at, compiled, helper
-from minicaffe.backends.cpu.kernels.filters import pool, rectify
-from minicaffe.backends.cpu.kernels.space_to_depth import block_at, gather, lay, scatter
-from minicaffe.backends.cpu.microkernel import (
-    ADD,
-    BIAS,
-    COLUMNS,
-    ROWS,
-    ZERO,
-    add_sums,
-    multiply,
-    multiply_sparse,
-)
-from minicaffe.backends.cpu.vector_ir import lanes_of, to_lanes
+from typing import Any
 
-CHUNK = 8 * ROWS  # channels of targets computed from one panel before the next
+import numpy as np
+from numba.core import cgutils
+
+from minicaffe.backends.cpu import at, compiled, helper
+from minicaffe.backends.cpu.kernels.filters import ADDS, NORMALISES, RECTIFIES, pool
+from minicaffe.backends.cpu.kernels.normalize import recalled
+from minicaffe.backends.cpu.kernels.winograd import apart, points_of
+from minicaffe.backends.cpu.kernels.winograd_transforms import RESULTS, of_sizes, read_images
+from minicaffe.backends.cpu.microkernel import accumulators, clear
+from minicaffe.backends.cpu.vector_ir import LONG, emitted, lanes_of, turned, wide
+from minicaffe.backends.cpu.vector_ir import lanes as lanes
+
+# Of a tile, whose sums fill the registers, and of smaller ones: places, and vectors of filters
+PLACES, EVEN, FEW, VECTORS = (14, 8, 7, 2) if wide() else (4, 3, 2, 3)
+STEPS = 1, 2, 4  # pixels from place to place
+APART = 256, 32  # products that are summed apart, and of transformed tiles, which lose digits
+
+
+def _tile(places: int, vectors: int, step: int) -> Any:
+    """The kernel of a tile of so many places, `step` pixels apart, and of so many vectors of a panel."""
+
+    @emitted("a")
+    def tile(on, a, a0, where, count, block, b, b0, bias, ahead, each, c, c0):
+        """c[i wide + v] = bias[v] + sum over k < count of a[where[k] + i step] b[k wide + v].
+
+        `block` products at a time are summed. The bias lies at b[bias]; there is none if that is negative. For
+        each k so many numbers are asked of memory, from b[ahead] on.
+        """
+        builder, add, mul = on.builder, on.builder.add, on.builder.mul
+        left, right, next_one, to = on.at(a, a0), on.at(b, b0), on.at(b, ahead), on.at(c, c0)
+        tile, wide = accumulators(on, places, vectors), VECTORS * on.count
+        sums = [one for line in tile for one in line]
+        ends = [
+            on.at(to, LONG(i * wide + v * on.count)) for i in range(places) for v in range(vectors)
+        ]
+        with cgutils.for_range_slice(builder, LONG(0), count, block, LONG) as (start, _):
+            clear(on, tile)
+            begins = builder.icmp_signed("==", start, LONG(0))
+            with builder.if_then(builder.and_(begins, builder.icmp_signed(">=", bias, LONG(0)))):
+                for i, one in enumerate(sums):
+                    builder.store(on.load(on.at(b, bias, LONG(i % vectors * on.count))), one)
+            end = add(start, block)
+            end = builder.select(builder.icmp_signed("<", end, count), end, count)
+            with cgutils.for_range(builder, end, start) as loop:
+                line = on.at(right, mul(loop.index, LONG(wide)))
+                pixels = on.at(left, builder.load(on.at(where, loop.index)))
+                weights = [on.load(on.at(line, LONG(v * on.count))) for v in range(vectors)]
+                on.prefetch(on.at(next_one, mul(loop.index, each)))
+                for i, own in enumerate(tile):
+                    number = on.spread(on.at(pixels, LONG(i * step)))
+                    for vector, one in zip(weights, own, strict=True):
+                        on.multiply_add(number, vector, one)
+            with builder.if_then(builder.not_(begins)):
+                for one, end_of in zip(sums, ends, strict=True):
+                    builder.store(builder.fadd(on.load(end_of), builder.load(one)), one)
+            for one, end_of in zip(sums, ends, strict=True):
+                on.store(builder.load(one), end_of)
+
+    return tile
+
+
+def _tiles(places: int, vectors: int) -> Any:
+    """The same for all STEPS."""
+    one, two, four = (_tile(places, vectors, step) for step in STEPS)
+
+    @helper
+    def tiles(step, a, a0, q, args):
+        if step == 1:
+            one(a, a0 + q, *args)
+        elif step == 2:
+            two(a, a0 + 2 * q, *args)
+        else:
+            four(a, a0 + 4 * q, *args)
+
+    return tiles
+
+
+@helper
+def across(x):
+    """The filters of a panel."""
+    return VECTORS * lanes_of(x)
+
+
+def _lines(vectors: int) -> Any:
+    """All tiles of a line by so many vectors of a panel."""
+    whole, few, even = _tiles(PLACES, vectors), _tiles(FEW, vectors), _tile(EVEN, vectors, 1)
+
+    @helper
+    def line(a, a0, step, where, steps, b, begins, c, c0, n):
+        """The tiles of n neighbouring places; the last computes some of them again.
+
+        steps = (elements, how many are summed apart); begins = (of the weights, of the bias, of what is read
+        next).
+        """
+        (count, block), (b0, bias, ahead), wide = steps, begins, across(c)
+        each, q = max(1, wide * PLACES // n), 0
+        alike = step == 1 and n % PLACES > 0 and n % EVEN == 0 and n < 2 * PLACES
+        while q < n:  # of fewer than FEW, what is behind them is of no meaning, and written over
+            args = (where, count, block, b, b0, bias, ahead + q // PLACES * each * count, each, c)
+            if alike:
+                even(a, a0 + q, *args, c0 + q * wide)
+                q += EVEN
+            elif n - q > FEW and n >= PLACES:
+                tile = min(q, n - PLACES)
+                whole(step, a, a0, tile, (*args, c0 + tile * wide))
+                q += PLACES
+            else:
+                tile = max(0, min(q, n - FEW))
+                few(step, a, a0, tile, (*args, c0 + tile * wide))
+                q += FEW
+
+    return line
+
+
+_whole_line, _half_line = _lines(VECTORS), _lines(1)
+
+
+@helper
+def _line(filters, a, a0, step, where, steps, b, begins, c, c0, n):
+    """The tiles of n neighbouring places by a panel of so many filters."""
+    if filters > lanes_of(c):
+        _whole_line(a, a0, step, where, steps, b, begins, c, c0, n)
+    else:
+        _half_line(a, a0, step, where, steps, b, begins, c, c0, n)
+
+
+def _giver(normalises: bool, adds: bool) -> Any:
+    @emitted("a")
+    def give(on, a, a0, apart, y, y0, further, floor, numbers, k, other):
+        """A square: y[y0 + i further + l] = a[a0 + l apart + i], or `floor` where that is less.
+
+        If it `normalises`, numbers = (mean, rate, factor, term) of filter k + i; if it `adds`, then `other`.
+        """
+        b, least = on.builder, on.repeated(floor)
+        rows = [on.load(on.at(a, a0, b.mul(apart, LONG(i)))) for i in range(on.count)]
+        for i, vector in enumerate(turned(on, rows)):
+            if normalises:
+                mean, rate, factor, term = (on.spread(on.at(one, k, LONG(i))) for one in numbers)
+                vector = b.fadd(b.fmul(b.fmul(b.fsub(vector, mean), rate), factor), term)
+            if adds:
+                vector = b.fadd(vector, on.load(on.at(other, y0, b.mul(further, LONG(i)))))
+            less = b.fcmp_ordered("<=", vector, least)
+            on.store(b.select(less, least, vector), on.at(y, y0, b.mul(further, LONG(i))))
+
+    return give
+
+
+_give, _give_normalised = _giver(False, False), _giver(True, False)
+_give_sum, _give_normalised_sum = _giver(False, True), _giver(True, True)
+
+
+@helper
+def _back(room, start, y, to, plane, count, first, filters, floor, epilogue):
+    """`count` places of a panel's filters, the first of them `first`, to their planes."""
+    lanes, wide, kind = lanes_of(y), across(y), y.dtype.type
+    (_, _, _, _, mean, _, rate), factors, terms, other = epilogue[-1]
+    numbers, steps = (mean, rate, factors, terms), epilogue[0]
+    for v in range(0, filters, lanes):
+        some = min(lanes, filters - v)
+        for begin in range(0, count, lanes):
+            q, k = min(begin, count - lanes), first + v
+            from_, target = start + q * wide + v, to + v * plane + q
+            if some == lanes and q >= 0:
+                args = room, from_, wide, y, target, plane, floor, numbers, k, other
+                if steps & NORMALISES and steps & ADDS:
+                    _give_normalised_sum(*args)
+                elif steps & NORMALISES:
+                    _give_normalised(*args)
+                elif steps & ADDS:
+                    _give_sum(*args)
+                else:
+                    _give(*args)
+                continue
+            for i in range(some):
+                k = at(first + v + i)
+                for j in range(begin, min(count, begin + lanes)):
+                    value, target = room[at(start + j * wide + v + i)], to + (v + i) * plane + j
+                    if steps & NORMALISES:
+                        value = kind((value - mean[k]) * rate[k]) * factors[k] + terms[k]
+                    if steps & ADDS:
+                        value = value + other[at(target)]
+                    y[at(target)] = floor if value <= floor else value
+
+
+@helper
+def _floor(y, epilogue):
+    """The least number that is written: 0 if a ReLU follows."""
+    return y.dtype.type(0) if epilogue[0] & RECTIFIES else y.dtype.type(-np.inf)
+
+
+@helper
+def _recall(epilogue, first, last):
+    """What a BatchNorm recalls of some filters."""
+    if epilogue[0] & NORMALISES:
+        mean, variance, batches, eps, mean_out, spread, rate = epilogue[-1][0]
+        for k in range(first, last):
+            recalled(k, mean, variance, batches, eps, mean_out, spread, rate)
+
+
+@helper
+def _fill(x, start, sizes, corner, rows, pitch, of_channel, room):
+    """Some rows of c images from a corner on, with zeros where there is no pixel."""
+    (c, h, w), (top, left) = sizes, corner
+    for i in range(c):
+        for r in range(rows):
+            to, row = i * of_channel + r * pitch, top + r
+            inside = 0 <= row < h
+            begin = min(max(0, -left), pitch) if inside else pitch
+            end = min(w - left, pitch) if inside else pitch
+            here = start + (i * h + row) * w + left
+            for q in range(begin):
+                room[at(to + q)] = 0
+            for q in range(begin, end):
+                room[at(to + q)] = x[at(here + q)]
+            for q in range(end, pitch):
+                room[at(to + q)] = 0
 
 
 @compiled
-def correlate(
-    epilogue, y, x, w, bias, plane, target, parts, phases, tables, sparse, left, work, first, last
-):
-    """Writes targets y of sources x: a unit is one of `parts` of a group's channels, for a block of places."""
-    (c, f, groups), (d, h, wide), _, _, _, _, (_, room, start, width, depth, laid) = plane
-    jobs, steps, where, blocks, pieces, runs = tables
-    (line, step, places), (group, row) = target
-    before, tiles, vector = -1, -(-f // ROWS), lanes_of(x)
+def forward(epilogue, y, cut, sizes, image, where, x, w, rest, first, last):
+    """y = w x + bias. A unit is one of `parts` of the panels, for a band of the lines of some samples' group.
+
+    cut = (bands, parts, lines of a block, samples of a unit); sizes: samples, groups, and of one its channels,
+    filters, elements of one; lines of an image, places of each. image = (rows, pixels of each; steps and pads
+    of both; and, if it is copied with its pads, rows that a line reads, pixels and elements of a row and of a
+    channel, else 0).
+    """
+    (bands, parts, high, most), (samples, groups, c, f, k, lines, n) = cut, sizes
+    (h, across_x), (down, step), pads, (rows, pitch, of_channel) = image
+    wide, floor, before, of_image = across(y), _floor(y, epilogue), -1, c * h * across_x
+    panels, size, room = (f + wide - 1) // wide, (k + 1) * wide, rest[c * of_channel :]
     for unit in range(first, last):
         part, which = unit % parts, unit // parts
-        g, (s, many, top, fewer) = which % groups, block_at(which // groups, plane)
-        if room and which != before and laid == c:
-            lay(x, s, many, g, (0, c), plane, phases, top, work)
+        band, g, s = which % bands, which // bands % groups, which // bands // groups * most
+        r, end = lines * band // bands, lines * (band + 1) // bands
+        p, stop = panels * part // parts, panels * (part + 1) // parts
+        own, begin = g * f, g * panels * size
+        _recall(epilogue, own + p * wide, own + min(stop * wide, f))
+        if rows and which != before:
+            corner, some = (r * down - pads[0], -pads[1]), (end - r - 1) * down + rows
+            from_ = (s * groups + g) * of_image
+            _fill(x, from_, (c, h, across_x), corner, some, pitch, of_channel, rest)
             before = which
-        here = ((s * groups + g) * c * d * h + top) * wide
-        r, stop = tiles * part // parts * ROWS, min(f, tiles * (part + 1) // parts * ROWS)
-        to = ((s * groups + g) * f + r) * places + top * line
-        for j in range(len(jobs)):
-            columns, p, end, a, e = blocks[2 * j + fewer]
-            few = columns % vector  # to be summed
-            if few > len(left[0]):
-                few = 0
-            vectors = -(-(columns - few) // vector)
-            straight = e - a == 1 and step == 1 and columns == vectors * vector + few
-            if straight:  # targets are one run of whole vectors, and few more
-                results, begins, apart = y, to + runs[a, 2], places
-            else:
-                results, begins, apart = work, start + room, (vectors + (few > 0)) * vector
-            as_it_is = straight and many == 1 and not (room or sparse) and row == c  # of 1 x 1
-            to_gather = end - (few > 0) if as_it_is else p
-            turned = start - len(left[0]) * depth
-            k, ke = jobs[j]
-            begin = BIAS if bias.size else ZERO
-            while True:  # once at the least: targets that see nothing are 0
-                deep = min(k + depth, ke)
-                if room and laid < c:  # there is one job
-                    channel = k // depth * laid
-                    of_them = channel, min(channel + laid, c)
-                    lay(x, s, many, g, of_them, plane, phases, top, work)
-                if room:
-                    gather(work, start, where, (k, deep), pieces, (p, end), width, work)
-                elif to_gather < end:
-                    gather(x, here, where, (k, deep), pieces, (to_gather, end), width, work)
-                if few:
-                    from_ = -(-vectors // COLUMNS) * (depth * width + vector)  # behind all tiles
-                    _turn_columns(work, from_, width, few, deep - k, turned, depth)
-                for t in range(r, stop, CHUNK):
-                    some, numbers = min(CHUNK, stop - t), (bias, g * f + t)
-                    of_w = w, g * group + t * row + (0 if sparse else k), row
-                    panel = work, 0, width, depth * width + vector
-                    result = results, begins + (t - r) * apart, apart
-                    if sparse:
-                        table = steps, k, deep
-                        multiply_sparse(of_w, panel, result, table, vectors, some, begin, numbers)
-                        continue
-                    if as_it_is:
-                        panel = x, here + where[k] + pieces[p, 0], d * h * wide, 0
-                    multiply(of_w, panel, result, deep - k, vectors, some, begin, numbers)
-                    if few:
-                        result = results, begins + (t - r) * apart + columns - few, apart
-                        if begin != ADD:
-                            _fill(result, (some, few), numbers, begin)
-                        of_columns, of_steps = (left[0], 0, few), (left[1], 0, (deep - k) // vector)
-                        add_sums(result, (work, turned), of_w, of_columns, of_steps, some)
-                k, begin = deep, ADD
-                if k >= ke:
-                    break
-            if not straight:
-                scatter(work, begins, (stop - r, apart), runs, (a, e), y, (to, places, step))
-            for i in range(stop - r if epilogue[0] else 0):
-                start_of_row = to + i * places
-                for q in range(a, e):
-                    rectify(y, start_of_row + runs[q, 2], runs[q, 1], epilogue)
-                begin_of_row = runs[a, 2]
-                end_of_row = runs[e - 1, 2] + runs[e - 1, 1]
-                pool(start_of_row + begin_of_row, end_of_row - begin_of_row, epilogue)
+        for top in range(r, end, high):
+            some = min(high, end - top)
+            for i in range(p, stop):
+                bias, filters = begin + i * size, min(wide, f - i * wide)
+                begins = bias + wide, bias, bias + size if i + 1 < stop else begin + p * size
+                for sample in range(s * groups + g, min(s + most, samples) * groups, groups):
+                    for j in range(some):
+                        row, to, steps = (top + j) * down, j * n * wide, (k, APART[0])
+                        if rows:
+                            here = (row - r * down) * pitch
+                            _line(filters, rest, here, step, where, steps, w, begins, room, to, n)
+                        else:
+                            here = sample * of_image + row * across_x
+                            _line(filters, x, here, step, where, steps, w, begins, room, to, n)
+                    to, count = ((sample * f + i * wide) * lines + top) * n, some * n
+                    k_of = own + i * wide
+                    _back(room, 0, y, to, lines * n, count, k_of, filters, floor, epilogue)
+        for sample in range(s * groups + g, min(s + most, samples) * groups, groups):
+            for i in range(p * wide, min(stop * wide, f) if epilogue[0] else 0):
+                pool(((sample * f + i) * lines + r) * n, (end - r) * n, epilogue)
 
 
-@helper
-def _fill(result, sizes, bias, begin):
-    """What sums of so many rows and columns begin with: see ZERO and BIAS."""
-    (sums, start, apart), (rows, columns), (numbers, first) = result, sizes, bias
-    for i in range(rows):
-        for q in range(columns):
-            number = numbers[at(first + i)] if begin == BIAS else sums.dtype.type(0)
-            sums[at(start + i * apart + q)] = number
-
-
-@helper
-def _turn_columns(panels, start, width, some, count, to, apart):
-    """Some columns of a panel, the first at `start`, as rows of `count` numbers, `apart` from each other."""
-    for q in range(count):
-        for j in range(some):
-            panels[at(to + j * apart + q)] = panels[at(start + q * width + j)]
+@emitted("m")
+def _results(on, matrix, m, m0, further, b, bias, s, s0, pitch):
+    """s[(i pitch + j) wide + v] = (A' M A)[i, j] + bias[v], M[i, j] = m[(i t + j) further + v], v < wide."""
+    builder, add, mul = on.builder, on.builder.add, on.builder.mul
+    for by in of_sizes(on, matrix, RESULTS):
+        t, side = 2 * by.pairs, 2 * by.halves
+        for v in range(VECTORS):
+            first, lane = on.at(m, m0, LONG(v * on.count)), LONG(v * on.count)
+            columns = [
+                by.from_points(
+                    [on.load(on.at(first, mul(further, LONG(i * t + j)))) for i in range(t)]
+                )
+                for j in range(t)
+            ]
+            more = on.load(on.at(b, bias, lane))
+            for i in range(side):
+                for j, vector in enumerate(by.from_points([one[i] for one in columns])):
+                    place = mul(add(mul(pitch, LONG(i)), LONG(j)), LONG(VECTORS * on.count))
+                    on.store(builder.fadd(vector, more), on.at(s, s0, place, lane))
 
 
 @compiled
-def weight_gradient(x, dy, dw, plane, target, phases, tables, turned, work, first, last):
-    """dw += sums over places of dy times x, for the channels first..last.
+def winograd(epilogue, y, cut, shared, matrices, where, x, u, all_v, rest, first, last):
+    """y = A' [U V] A + bias: a unit is one of `parts` of a group's panels, for a chunk of the tiles.
 
-    Here filters fill a vector. dy is transposed into the panel, len(turned) columns at a time, and the pixels
-    of the planes take the place of the weights. The sums (taps, channels, filters) lie behind the planes.
+    cut = (bands of an image's tiles, parts, groups, samples of a chunk); `shared` is that of
+    `winograd_filters`. V is read here, unless `all_v` is that of all tiles.
     """
-    (c, f, groups), (d, h, wide), _, _, (layers, lines, pitch), (n, samples, _, bands), more = plane
-    (_, room, start, width, _, _), (where, steps, blocks, runs) = more, tables
-    (line, _, places), (_, row) = target
-    vector, taps, size = lanes_of(x), len(where), layers * lines * pitch * len(phases)
-    apart, total = -(-f // vector) * vector, start + room
-    for g in range(first // c, (last - 1) // c + 1):
-        top, stop = max(first, g * c) - g * c, min(last, (g + 1) * c) - g * c
-        channels = stop - top
-        for q in range(total, total + taps * channels * apart):
-            work[at(q)] = 0
-        for block in range(-(-n // samples) * bands):
-            s, many, begun, fewer = block_at(block, plane)
-            if room:
-                lay(x, s, many, g, (top, stop), plane, phases, begun, work)
-                source, pixels = work, start
-            else:
-                source, pixels = x, (((s * groups + g) * c + top) * d * h + begun) * wide
-            to = (s * groups + g) * f * places + begun * line
-            column, end, a, e = blocks[fewer]
-            for q in range(column, end, len(turned)):
-                deep, columns = min(q + len(turned), end), (runs, a, e, q - column)
-                for r in range(0, f, width):
-                    some = min(width, f - r)
-                    _turn(dy, to + r * places, places, some, columns, deep - q, turned, width, work)
-                    for t in range(taps):
-                        multiply_sparse(
-                            (source, pixels + where[t], size),
-                            (work, 0, width, 0),
-                            (work, total + t * channels * apart + r, apart),
-                            (steps, q, deep),
-                            -(-some // vector),
-                            channels,
-                            ADD,
-                            (dw, 0),
-                        )
-        for i in range(f if n else 0):
-            for k in range(channels):
-                element = (g * f + i) * row + (top + k) * taps
-                for t in range(taps):
-                    dw[at(element + t)] += work[at(total + (t * channels + k) * apart + i)]
+    (bands, parts, groups, most), (n, c_all, h, w, f_all, oh, ow, _) = cut, shared[0]
+    _, pads, tiles, step, phases, planes, line, ends, places = shared
+    c, f, wide, floor, before = c_all // groups, f_all // groups, across(y), _floor(y, epilogue), -1
+    points, of_matrix, of_v = points_of(matrices[0]), matrices[1][1], apart(c_all, line)
+    panels, size, own_v = (f + wide - 1) // wide, (points * c + 1) * wide, rest[ends[4] :]
+    for unit in range(first, last):
+        part, g, chunk = unit % parts, unit // parts % groups, unit // parts // groups
+        s, row = chunk // bands * most, tiles[0] * (chunk % bands) // bands
+        rows = tiles[0] * (chunk % bands + 1) // bands - row
+        some, each, top = min(most, n - s), rows * tiles[1], row * step[0]
+        lines, count = min(rows * step[0], oh - top), max(some * each, FEW)
+        if not all_v.size and chunk != before:
+            sizes, ends_of = (c_all, h, w), (some, rows, tiles[1])
+            of_x = x, s * c_all * h * w, sizes, (0, c_all), ends_of, row, line, pads[0], step
+            of_axes = phases[0], planes[0], matrices[0], ends, places[0]
+            read_images(of_x, *of_axes, rest, own_v, of_v)
+            before = chunk
+        v, products = (all_v if all_v.size else own_v), own_v[0 if all_v.size else points * of_v :]
+        room = products[points * count * wide :]
+        p, stop = panels * part // parts, panels * (part + 1) // parts
+        _recall(epilogue, g * f + p * wide, g * f + min(stop * wide, f))
+        for i in range(p, stop):
+            bias, k, filters = (g * panels + i) * size, g * f + i * wide, min(wide, f - i * wide)
+            for point in range(points):
+                begin, here = bias + (1 + point * c) * wide, point * of_v + g * c * line
+                begins, to, steps = (
+                    (begin, -1, begin + c * wide),
+                    point * count * wide,
+                    (c, APART[1]),
+                )
+                _line(filters, v, here, 1, where, steps, u, begins, products, to, count)
+            for sample in range(some):
+                for tile in range(each):  # from the right: what is beyond the edge is written over
+                    r, q = tile // tiles[1], tiles[1] - 1 - tile % tiles[1]
+                    here = (sample * each + r * tiles[1] + q) * wide
+                    to, further = (r * step[0] * ow + q * step[1]) * wide, count * wide
+                    of_axis = of_matrix, of_matrix.shape
+                    _results(of_axis, products, here, further, u, bias, room, to, ow)
+                to, plane = (((s + sample) * f_all + k) * oh + top) * ow, oh * ow
+                _back(room, 0, y, to, plane, lines * ow, k, filters, floor, epilogue)
+        for i in range(p * wide, min(stop * wide, f) if epilogue[0] else 0):
+            for sample in range(s, s + some):
+                pool(((sample * f_all + g * f + i) * oh + top) * ow, lines * ow, epilogue)
 
 
-@helper
-def _turn(dy, to, places, filters, columns, count, turned, width, work):
-    """panel[q, l] = dy of filter l at column first + q of a block, for q < count.
+@compiled
+def pack(sizes, turned, g, w, bias, out, first, last):
+    """The panels first..last of all groups: G w of each filter and channel, G (points, elements of a kernel).
 
-    columns = (runs, the block's first run, the end of its runs, `first`); filters are `places` apart.
+    sizes = (filters and channels of a group); G has no points if the weights are packed as they are. If it is
+    `turned`, for dx, the weight has the filters as channels, and kernels are reversed.
     """
-    (runs, a, e, first), vector = columns, lanes_of(dy)
-    for v in range(0, filters, vector):
-        for i in range(a, e):
-            begin = max(first, runs[at(i), 0])
-            end = min(first + count, runs[at(i), 0] + runs[at(i), 1])
-            if begin < end:
-                here = to + v * places + runs[at(i), 2] + begin - runs[at(i), 0]
-                column, some = (begin - first) * width + v, min(vector, filters - v)
-                to_lanes(dy, here, places, some, end - begin, turned, 0, work, column)
+    (f, c), (points, size), wide, panels = sizes, g.shape, across(out), -(-sizes[0] // across(out))
+    of_filter, of_channel = (size, f * size) if turned else (c * size, size)
+    many, room = c * (points if points else size), np.empty(size * wide, out.dtype)
+    for unit in range(first, last):
+        group, filters = unit // panels, unit % panels * wide
+        some, begin = min(wide, f - filters), unit * (1 + many) * wide
+        for q in range(begin, begin + (1 + many) * wide):
+            out[at(q)] = 0
+        for i in range(some if bias.size else 0):
+            out[at(begin + i)] = bias[at(group * f + filters + i)]
+        deep, vectors = c * size, lanes_of(out)
+        straight = not (points or turned) and some == wide and deep >= vectors
+        for e in range(0, deep if straight else 0, vectors):
+            q = min(e, deep - vectors)
+            for i in range(0, wide, vectors):
+                from_, to = (group * f + filters + i) * deep + q, begin + (1 + q) * wide + i
+                _give(w, from_, deep, out, to, wide, out.dtype.type(-np.inf), (w, w, w, w), 0, w)
+        for channel in range(0 if straight else c):
+            here = group * f * c * size + filters * of_filter + channel * of_channel
+            to = begin + (1 + channel * (1 if points else size)) * wide
+            for i in range(some):
+                for e in range(size):
+                    number = w[at(here + i * of_filter + (size - 1 - e if turned else e))]
+                    if points:
+                        room[at(e * wide + i)] = number
+                    else:
+                        out[at(to + e * wide + i)] = number
+            for point in range(points):
+                for e in range(size):
+                    number = g[point, e]
+                    for i in range(some):
+                        out[at(to + point * c * wide + i)] += number * room[at(e * wide + i)]

@@ -106,8 +106,7 @@ class _Transform(Emitter):
 
     def vectors(self, count: Any) -> Any:
         """How many it takes for so many numbers."""
-        more = self.builder.add(count, LONG(self.count - 1))
-        return self.builder.sdiv(more, LONG(self.count))
+        return self.builder.sdiv(self.builder.add(count, LONG(self.count - 1)), LONG(self.count))
 
     def gather(self, spots: Sequence[Any], size: int) -> list[Any]:
         """From each spot, one a lane, `size` numbers: the first of all spots, the second, ..."""
@@ -115,8 +114,7 @@ class _Transform(Emitter):
         for start in range(0, size, block):
             kind = ir.VectorType(self.real, block)
             parts = [self.load(self.at(spot, LONG(start)), kind) for spot in spots]
-            lines = [self.joined(parts[i::block]) for i in range(block)]
-            numbers += self.squares(lines)
+            numbers += self.squares([self.joined(parts[i::block]) for i in range(block)])
         return numbers[:size]
 
     def give(self, vector: Any, pointer: Any, add: bool) -> None:
@@ -137,7 +135,7 @@ class _Transform(Emitter):
                     self.give(self.pick(line, lanes), self.at(spot, LONG(start)), add)
 
 
-def _of_sizes(on: Emitter, matrix: Any, known: Any) -> Iterator[_Transform]:
+def of_sizes(on: Emitter, matrix: Any, known: Any) -> Iterator[_Transform]:
     """The transform, for whichever of the known sizes the matrix has."""
     builder, (numbers, sizes) = on.builder, matrix
     for pairs, halves in known:
@@ -156,7 +154,7 @@ def _columns(known: Any, back: bool = False, add_to: bool = False) -> Any:
     def columns(on, matrix, a, a0, apart, b, b0, further, count):
         """b[b0 + i further + q] from all a[a0 + k apart + q], for q < count: at least a vector."""
         builder, add, mul = on.builder, on.builder.add, on.builder.mul
-        for by in _of_sizes(on, matrix, known):
+        for by in of_sizes(on, matrix, known):
             last, lanes = builder.sub(count, LONG(on.count)), LONG(on.count)
             with cgutils.for_range(builder, by.vectors(count)) as loop:
                 q = mul(loop.index, lanes)
@@ -180,7 +178,7 @@ def _rows(known: Any, back: bool = False, add_to: bool = False) -> Any:
         What lies behind the last, up to a vector, is of no meaning. If it is `back`, the other way.
         """
         builder, add, mul = on.builder, on.builder.add, on.builder.mul
-        for by in _of_sizes(on, matrix, known):
+        for by in of_sizes(on, matrix, known):
             with cgutils.for_range(builder, by.vectors(count)) as loop:
                 q = mul(loop.index, LONG(on.count))
                 where = [builder.load(on.at(places, add(q, LONG(i)))) for i in range(on.count)]
@@ -189,8 +187,7 @@ def _rows(known: Any, back: bool = False, add_to: bool = False) -> Any:
                     on.at(points, points0, add(q, mul(apart, LONG(i)))) for i in range(2 * by.pairs)
                 ]
                 if back:
-                    x = by.from_points([on.load(line) for line in lines])
-                    by.scatter(x, spots, add_to)
+                    by.scatter(by.from_points([on.load(line) for line in lines]), spots, add_to)
                 else:
                     vectors = by.to_points(by.gather(spots, 2 * by.halves))
                     for vector, line in zip(vectors, lines, strict=True):

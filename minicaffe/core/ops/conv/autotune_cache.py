@@ -32,7 +32,7 @@ from minicaffe.core.ops.conv.problem import Case
 from minicaffe.errors import CheckpointError
 from minicaffe.storage import caches, checkpoint
 
-REVISION = 21  # of the engines: times of another revision are not used
+REVISION = 22  # of the engines: times of another revision are not used
 NO_FILE = "of no file: "  # an engine whose findings last as long as the process
 MOST_BYTES = 2**24  # of a file that is read
 _forgotten: set[tuple[Path, str]] = set()  # measured by this process even if they are on disk
@@ -110,7 +110,9 @@ def _key(case: Case) -> str:
     engines: list[Any] = [ENGINES[name] for name in case.candidates]
     others = [one for one in engines if not type(one).__module__.startswith("minicaffe.")]
     own = [f"{engine.name} {_code(engine)}" for engine in others]
-    return " ".join([*sizes, f"group {g.group} {case.dtype} cap {case.cap}", *own])
+    kind = f"group {g.group} {case.dtype} cap {case.cap}" + " inference" * case.infers
+    kind += f" {case.device.precision}"
+    return " ".join([*sizes, kind, *own])
 
 
 @functools.cache
@@ -142,7 +144,10 @@ def _read(file: Path) -> dict[str, dict[str, Finding]]:
     findings = {}
     for key, directions in plans:
         with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
-            findings[key] = {name: _finding(directions[name]) for name in DIRECTIONS}
+            findings[key] = {
+                name: _finding(directions[name])
+                for name in DIRECTIONS[: 1 if " inference" in key else None]
+            }
     return findings
 
 

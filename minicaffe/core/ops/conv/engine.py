@@ -60,6 +60,14 @@ class Engine(Protocol):
         """Returns the elements of workspace for one thread, for `forward` alone."""
         return self.workspace(g, limit)
 
+    def packed(self, g: ConvGeometry) -> int:
+        """Returns the elements of packed weights: what `pack` writes, and `forward` then takes; 0 for none."""
+        return 0
+
+    def pack(self, weight: Any, bias: Any, g: ConvGeometry, out: Any) -> Any:
+        """Writes the packed weight and bias to `out`, and returns it; `forward` has no bias then."""
+        return out
+
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
         """Returns the elements of workspace on CUDA, of `itemsize` bytes each."""
         return self.workspace(g, limit)

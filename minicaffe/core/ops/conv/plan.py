@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
 from minicaffe.core.ops.conv import autotune_cache, common
 from minicaffe.core.ops.conv.autotune import DIRECTIONS
@@ -71,6 +72,8 @@ class Plan:
         """Writes y = weight * x + bias to `out`, and returns it."""
         engine, part, limits = self._passes["forward"]
         with limits():
+            if self.packed is not None:
+                weight, bias = engine.pack(weight, bias, self.case.g, self.packed), None
             return engine.forward(x, weight, bias, self.case.g, out, work[part])
 
     def input_gradient(self, dy: Any, weight: Any, out: Any, work: Any) -> Any:
@@ -101,6 +104,13 @@ class Plan:
                 common.bias_gradient(dy, g, db, work[part])
 
     @functools.cached_property
+    def packed(self) -> Any:
+        """The array that holds the packed weights of `forward`; None if its engine packs none."""
+        size, device = self.case.packed(self.names["forward"]), self.case.device
+        keeps = size and self.case.infers
+        return aligned.zeros(device.xp, size, self.case.dtype) if keeps else None
+
+    @functools.cached_property
     def _passes(self) -> dict[str, tuple[Engine, slice, Limits]]:
         """Of each direction the engine, its part of the workspace, and the limits of threads."""
         room, size = self.case.room, self.case.workspace
@@ -121,8 +131,11 @@ def plan(
     cap: int = CAP,
     deterministic: bool = False,
     before: Plan | None = None,
+    infers: bool = False,
 ) -> Plan:
     """Plans a convolution `g`; `cap` is in bytes, `before` the plan of the layer's previous size.
+
+    If it `infers`, it only runs forward, with weights that seldom change.
 
     Raises SpecError and ShapeError as `check` does, and ShapeError if no engine fits the cap.
 
@@ -131,7 +144,7 @@ def plan(
     >>> plan(ConvGeometry(1, 2, (4, 4), 3, Window((1, 1))), "f4", device("cpu")).reasons["forward"]
     'fixed rule: too small to measure'
     """
-    case, measured = Case(g, np.dtype(dtype), device, cap), None
+    case, measured = Case(g, np.dtype(dtype), device, cap, infers=infers), None
     if cap == CAP and case.by_rule is None:  # nobody set this cap: it refuses nothing
         case = dataclasses.replace(case, cap=case.enough)
     if engine != AUTO:
@@ -154,8 +167,10 @@ def plan(
     else:
         findings, origin = autotune_cache.findings(case)
         measured = g
-        names = {way: case.fastest(finding.ms) for way, finding in findings.items()}
-        reasons = {way: f"fastest of {len(one.ms)}, {origin}" for way, one in findings.items()}
+        names = dict.fromkeys(DIRECTIONS, case.by_rule)
+        names |= {way: case.fastest(finding.ms) for way, finding in findings.items()}
+        reasons = dict.fromkeys(DIRECTIONS, "fixed rule: it only runs forward")
+        reasons |= {way: f"fastest of {len(one.ms)}, {origin}" for way, one in findings.items()}
     return Plan(case, names, reasons, measured)
 
 

@@ -29,6 +29,7 @@ REFERENCE = "direct"
 SMALL = 200_000  # multiply-adds of a batch below which a measurement is noise
 # The largest relative error; of 16-bit types 1e-2. Float32 on the CPU has one for each shape: `tolerance`
 TOLERANCE = {"f": 1e-5, "d": 1e-10}
+ROUNDS = 3  # times as much as in the highest precision
 BLOCK = 16  # channels that PyTorch sums at a time
 IN_CACHE = 2**20  # elements of workspace for a thread of the CPU: about what its cache holds
 FEW = 8  # channels times filters of a group up to which `direct` is a candidate
@@ -46,6 +47,7 @@ class Case:
     device: Device
     cap: int
     most: int | None = None  # threads, at most
+    infers: bool = False  # it only runs forward, so that packed weights last
 
     @functools.cached_property
     def shares(self) -> int:
@@ -82,6 +84,10 @@ class Case:
         """Returns the elements of workspace of an engine, for all threads; `way` is a direction, or all."""
         return self._elements(name, self.shares, way)
 
+    def packed(self, name: str) -> int:
+        """Returns the elements of packed weights of an engine, 0 if it packs none here."""
+        return ENGINES[name].packed(self.g) if self.recordable(name) else 0
+
     def of(self, g: ConvGeometry) -> Case:
         """The problem for another part of the batch or image, with as many threads and as much workspace."""
         return dataclasses.replace(self, g=g, most=self.shares)
@@ -105,7 +111,9 @@ class Case:
         if self.device.is_cuda:
             return int(engine.cuda_workspace(self.g, limit, self.dtype.itemsize))
         measure = engine.forward_workspace if way == "forward" else engine.workspace
-        apart = -(-measure(self.g, limit) // LINE) * LINE  # each piece begins at a cache line
+        elsewhere = engine.packed(self.g) if way == "forward" and self.infers else 0
+        # Each piece begins at a cache line
+        apart = -(-(measure(self.g, limit) - elsewhere) // LINE) * LINE
         return int(shares * apart)
 
     def _bytes(self, name: str, shares: int) -> int:
@@ -217,15 +225,17 @@ class Case:
     def tolerance(self, direction: str) -> float:
         """The largest relative error an engine may have, as a root mean square.
 
-        For float32 on the CPU it is 2^-24 sqrt(terms), of the numbers -1..1 that `autotune` measures: 3.4
-        times what a sum of so many terms in order rounds. PyTorch sums y and dx in blocks of BLOCK channels,
-        and dweight over all places. Numbers after a ReLU round up to 15% more beside PyTorch's.
+        For float32 on the CPU, in the highest precision, it is 2^-24 sqrt(terms), of the numbers -1..1 that
+        `autotune` measures: 3.4 times what a sum of so many terms in order rounds; else ROUNDS times that.
+        PyTorch sums y and dx in blocks of BLOCK channels, and dweight over all places. Numbers after a ReLU
+        round up to 15% more beside PyTorch's.
         """
         if self.device.tf32 and self.dtype == np.float32:
             return 2e-3
         if self.device.is_cuda or self.dtype != np.float32:
             return TOLERANCE.get(self.dtype.char, 1e-2)
-        return 2.0**-24 * math.sqrt(self._terms(direction))
+        times = 1 if self.device.precision == "highest" else ROUNDS
+        return times * 2.0**-24 * math.sqrt(self._terms(direction))
 
     def _terms(self, direction: str) -> int:
         """The terms that are summed in order; those of dweight are of at most two samples, as measured."""

@@ -610,7 +610,8 @@ def test_one_sample_is_work_for_all_threads(cpu, threads, monkeypatch, g):
             p.forward(x, weight, bias, y, work)
             p.gradients(x, dy, weight, np.empty_like(x), weight.copy(), bias.copy(), work)
         assert not made.hosts
-        assert all(row.slices > 1 for row in made.rows), engine
+        few = "packed_gemm.pack"  # of one panel
+        assert all(row.slices > 1 or row.name == few for row in made.rows), engine
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
