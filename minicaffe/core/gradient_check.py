@@ -113,9 +113,8 @@ class _Check:
         bottoms = _listed(self.layer.backward(*[self.device.asarray(w) for w in self.weights]))
         diffs = [bottoms[i] for i in self.free] + [param.diff - 1 for param in self.learning]
         if diffs[chosen] is None:
-            name = type(self.layer).__name__
             problem = f"backward returns no gradient for bottom {self.free[chosen]}"
-            raise GradientError(f"layer {name}: {problem}")
+            raise GradientError(f"layer {type(self.layer).__name__}: {problem}")
         return np.array(self.device.to_host(diffs[chosen]))
 
 

@@ -1,7 +1,4 @@
-"""Signals: Ctrl-C and SIGTERM stop `solve` after the iteration, SIGHUP takes a snapshot and goes on.
-
-While a solver steps, the handlers of all other signals wait for the end of the iteration.
-"""
+"""Signals: Ctrl-C and SIGTERM stop `solve` after the iteration, SIGHUP saves; all others wait for its end."""
 
 from __future__ import annotations
 

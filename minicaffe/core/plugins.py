@@ -1,7 +1,4 @@
-"""What is plugged into the core, which imports none of it: layers, formats of files, and hooks.
-
-minicaffe/__init__.py plugs in what comes with the package; a module is imported when it is first used.
-"""
+"""What is plugged into the core, as by minicaffe/__init__.py: layers, formats, hooks; imported when used."""
 
 import importlib
 from collections.abc import Mapping, Sequence

@@ -220,8 +220,7 @@ def test_a_process_stops_and_its_command_works_when_pasted(folder, noise, number
     assert run.returncode == 130
     stopped = re.fullmatch(r"stopped at iteration (\d+); to go on: (.*)", err.splitlines()[-1])
     assert stopped, err
-    command = f"{stopped[2]} --max-iter {int(stopped[1]) + 2}"
-    shell = ["/bin/sh", "-c", command]
+    shell = ["/bin/sh", "-c", f"{stopped[2]} --max-iter {int(stopped[1]) + 2}"]
     done = subprocess.run(shell, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
 
@@ -534,8 +533,7 @@ def test_empty_and_binary_models(mistake, folder):
 
 
 def test_a_loss_that_is_no_number(mistake, folder, model):
-    net = model(("base_lr: 0.05", "base_lr: 1.0e+30"))
-    line = mistake("train", net, *CPU)
+    line = mistake("train", model(("base_lr: 0.05", "base_lr: 1.0e+30")), *CPU)
     assert re.fullmatch(
         r"minicaffe: iteration \d: layer '\w+' \(\w+\) gives .*; the loss is \S+, lr 1e\+30; what went in: .*"
         r"training has diverged: lower base_lr \(now 1e\+30\) or set clip_gradients; "
@@ -648,8 +646,7 @@ def test_import_of_a_file_that_fails(mistake, folder, text, expected):
 def test_a_mistake_within_an_own_layer_names_layer_and_line(mistake, folder, model, method):
     text = SWISH.replace(f"def {method}:", f"def {method}:\n        nonsense  # noqa")
     (folder / "own.py").write_text(text)
-    net = model(("type: ReLU", "type: SiLU"))
-    line = mistake("train", net, *CPU, "--import", "own.py")
+    line = mistake("train", model(("type: ReLU", "type: SiLU")), *CPU, "--import", "own.py")
     assert "changed.yaml:5:5: layer 'relu1' (SiLU)" in line
     assert "NameError: name 'nonsense' is not defined" in line
     assert "own.py:" in line
@@ -814,8 +811,7 @@ def test_epochs_of_what_has_no_end_are_refused(mistake, folder):
 
 
 def test_the_last_line_of_training_names_what_can_be_done_with_the_run(cli, folder, monkeypatch):
-    ran = cli(*TRAIN, "--run", "a run")
-    look, use = ran.err.splitlines()[-2:]
+    look, use = cli(*TRAIN, "--run", "a run").err.splitlines()[-2:]
     words = shlex.split(look.removeprefix("to look at it: "))
     assert words[-2:] == ["report", "a run"] and cli(*words[-2:]).code == 0
     (folder / "x.pgm").write_bytes(b"P5 28 28 255\n" + bytes(784))

@@ -138,8 +138,7 @@ def test_mean(cli, name):
 
 
 def test_a_mean_of_sizes_that_differ(cli, refused):
-    image = pytest.importorskip("PIL.Image")
-    image.new("RGB", (4, 5)).save("a.png")
+    pytest.importorskip("PIL.Image").new("RGB", (4, 5)).save("a.png")
     Path("list.txt").write_text(f"{EXAMPLES}/0.png 0\na.png 0\n")
     message = f"a.png: expected a picture of 3 x 6 x 7 as {EXAMPLES}/0.png, found 3 x 5 x 4"
     refused("mean list.txt -o m.npy", message)
@@ -216,8 +215,7 @@ def test_damage_is_fatal_or_left_out(cli, refused, out):
 def test_without_the_package_lmdb(cli, refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "lmdb", None)
     np.savez("a.npz", x=np.zeros((2, 3, 3), np.uint8), y=[0, 1])
-    told = "out: writing an LMDB needs the package lmdb: "
-    refused("convert-images a.npz out", told)
+    refused("convert-images a.npz out", "out: writing an LMDB needs the package lmdb: ")
     assert cli("convert-images", "a.npz", "out.npz").code == 0
 
 

@@ -152,8 +152,7 @@ def test_each_epoch_is_a_row(cli, pets):
         assert f"training: {said}, " in ran.err and "snapshot: " not in ran.err
     rows = [line.split("  ") for line in ran.err.splitlines()]
     rows = [[cell.strip() for cell in row if cell] for row in rows]
-    head = ["epoch", "train loss", "test loss", "accuracy", "images/s", "time left"]
-    at = rows.index(head)
+    at = rows.index(["epoch", "train loss", "test loss", "accuracy", "images/s", "time left"])
     assert [row[0] for row in rows[at + 1 : at + 4]] == ["1", "2", "3"]
     assert rows[at + 3][-1] == "0:00" and all(len(row) == 6 for row in rows[at + 1 : at + 4])
 

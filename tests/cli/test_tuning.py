@@ -108,8 +108,7 @@ def test_wrong_words_are_one_line(cli, folder, words, told):
 
 
 def test_rates_are_a_solvers(mistake, folder):
-    text = (folder / "tiny.yaml").read_text().partition("solver:")[0]
-    (folder / "net.yaml").write_text(text)
+    (folder / "net.yaml").write_text((folder / "tiny.yaml").read_text().partition("solver:")[0])
     told = mistake("train", "net.yaml", *CPU, "--find-lr")
     assert told == "minicaffe: net.yaml: has no solver to find a rate for"
     infinite = "layers.ip1.weight_filler={type: constant, value: 1e38}"

@@ -250,8 +250,7 @@ def test_several_labels(photos):
     again = adapt("runs/a", "labels.csv").spec()
     assert [x.type for x in again.layers].count("SigmoidCrossEntropyLoss") == 1
     assert layer(again, "label_error", "TEST").type == "Reduction"
-    several_losses = adapt("googlenet", "labels.csv", batch_size=2).spec()
-    inferred, _ = inference(several_losses)
+    inferred, _ = inference(adapt("googlenet", "labels.csv", batch_size=2).spec())
     assert Net(inferred, "TEST", device="cpu", shapes_only=True).outputs == ["prob"]
 
 

@@ -46,8 +46,7 @@ def walked(work: Callable[[], object]) -> Counter[str]:
 def convolution(engine: str = "auto") -> Counter[str]:
     """A convolution's forward pass on the CPU, called as a net calls it."""
     net = Net(parse(CONVOLUTION), "TRAIN", device="cpu", engine=engine, deterministic=True)
-    x = np.ones((4, 3, 12, 12), np.float32)
-    net.forward(data=x)
+    net.forward(data=np.ones((4, 3, 12, 12), np.float32))
     layer = net.layers["conv"]
     bottom = net.blobs["data"].data
     return walked(lambda: layer.forward(bottom))

@@ -129,18 +129,17 @@ def schema(layer_types: Mapping[str, type]) -> dict[str, Any]:
         chosen = {"properties": {"type": {"const": name}}, "required": ["type"]}
         branches.append({"if": chosen, "then": _to(f"layer {name}")})
     of_layers = ["layer", *definitions]  # which those of a net and a solver are no part of
-    layer = {
-        "type": "object",
-        "required": ["name", "type"],
-        "properties": {"type": {"enum": sorted(layer_types), "description": "the layer's class"}},
-        "allOf": branches,
-    }
     root = json_schema_of_keys(keys_of(NetSpec), define)
     root["properties"]["layers"] = _layers("layer")
     root["properties"]["solver"] = define(SolverSpec)
     root["properties"]["test_nets"] = {"type": "array", "items": _to("test net")}
     root["required"] = ["layers"]
-    definitions["layer"] = layer
+    definitions["layer"] = {
+        "type": "object",
+        "required": ["name", "type"],
+        "properties": {"type": {"enum": sorted(layer_types), "description": "the layer's class"}},
+        "allOf": branches,
+    }
     own = {k: v for k, v in root["properties"].items() if k not in ("solver", "test_nets")}
     definitions["test net"] = {**root, "properties": own}
     root["properties"]["blocks"] = {
@@ -184,8 +183,7 @@ def _with_words(schema: Mapping[str, Any]) -> dict[str, Any]:
         if word == "properties":
             result[word] = {key: _or_word(value) for key, value in one.items()}
         elif word == "$ref":
-            name = one.rpartition("/")[2].replace("%20", " ")
-            result |= _to(f"{IN_BLOCK}{name}")
+            result |= _to(IN_BLOCK + one.rpartition("/")[2].replace("%20", " "))
         elif word == "items":
             result[word] = _or_word(one)
         elif word == "anyOf":

@@ -80,8 +80,7 @@ def in_words(error: yaml.MarkedYAMLError) -> str:
     for pattern, meaning in MISTAKES:
         if match := re.fullmatch(pattern, problem):
             where = f"{begin.line + 1}:{begin.column + 1}" if begin is not None else "?"
-            words = [FOUND.get(word, word) for word in match.groups()]
-            return meaning.format(*words, begin=where)
+            return meaning.format(*[FOUND.get(word, word) for word in match.groups()], begin=where)
     return ", ".join(part.lstrip(", ") for part in (error.context, error.problem) if part)
 
 

@@ -156,9 +156,8 @@ def keys_of(cls: type) -> Mapping[str, Key]:
             kind, *extras = get_args(kind)
             doc = next((extra for extra in extras if isinstance(extra, str)), "")
             checks = tuple(extra for extra in extras if not isinstance(extra, str))
-        default = item.default
-        if item.default_factory is not dataclasses.MISSING:
-            default = item.default_factory()
+        factory = item.default_factory
+        default = item.default if factory is dataclasses.MISSING else factory()
         if not item.metadata.get("hidden"):
             keys[item.name] = Key(item.name, kind, default, doc, checks)
     return types.MappingProxyType(keys)

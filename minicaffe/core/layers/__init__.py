@@ -1,7 +1,4 @@
-"""The built-in layers, one family per file; importing this package registers all of them.
-
-It also registers the layers of the rooms around the core: plugins.LAYERS, and plugins.FORKS by name.
-"""
+"""The built-in layers, registered by this import, and those of plugins.LAYERS and, by name, plugins.FORKS."""
 
 import importlib
 import pkgutil

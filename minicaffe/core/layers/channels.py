@@ -132,8 +132,7 @@ class Bias(PerChannel):
     def backward(self, dy: Any) -> Any:
         if (dbias := self.learnt(self.bias)) is not None:
             ops.add_sums(dy.reshape(self.nfp), dbias.reshape(-1), self.context.workspace)
-        dx = dy if self.needs_gradient[0] else None
-        return [dx, *self.grad[1:]]
+        return [dy if self.needs_gradient[0] else None, *self.grad[1:]]
 
 
 @register

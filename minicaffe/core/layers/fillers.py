@@ -144,6 +144,5 @@ def bilinear(shape: Shape) -> np.ndarray:
     if len(shape) != 4 or shape[2] != shape[3]:
         raise ShapeError(f"the bilinear filler needs a square (n, c, k, k) parameter, got {shape}")
     f = math.ceil(shape[3] / 2)
-    center = (shape[3] - 1) / (2 * f)
-    line = 1 - np.abs(np.arange(shape[3]) / f - center)
+    line = 1 - np.abs(np.arange(shape[3]) / f - (shape[3] - 1) / (2 * f))
     return np.broadcast_to(np.outer(line, line), shape).copy()

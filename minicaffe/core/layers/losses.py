@@ -153,9 +153,8 @@ class HingeLoss(SampleLoss):
         return self.mean(self.margins, self.ncs[0], squares=self.norm == "L2")
 
     def backward(self, dloss: Any) -> Any:
-        scale = self.scaled(dloss, self.ncs[0])
         dx, squared = self.grad[0].reshape(self.ncs[:2]), self.norm == "L2"
-        kernel_args = self.margins, self.labels, squared, scale, dx
+        kernel_args = self.margins, self.labels, squared, self.scaled(dloss, self.ncs[0]), dx
         label_losses.hinge_gradient(*kernel_args, self.read, self.own)
         return self.grad[0], None
 

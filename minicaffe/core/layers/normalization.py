@@ -91,9 +91,8 @@ class MVN(Normalization):
     def setup(self, x: Shape) -> Shape:
         check_channels(x)
         first = 1 if self.across_channels else 2
-        rows = Rows(1, 1, math.prod(x[:first]), math.prod(x[first:]))
         norm = Norm("deviation" if self.normalize_variance else "mean", self.eps)
-        return self.plan(x, rows, norm)
+        return self.plan(x, Rows(1, 1, math.prod(x[:first]), math.prod(x[first:])), norm)
 
 
 @register
@@ -311,15 +310,12 @@ class LRN(Layer):
             alpha, image = self.alpha / self.local_size**2, (n * c, h, w)
             self.response = lrn.Response(image, reach, reach, 1.0, alpha, self.beta)
         self.shape = x
-        self.context.reserve(2 * math.prod(x))
-        if self.context.forward_only:
-            wide = self.sum_dtype.itemsize // self.dtype.itemsize
-            self.context.reserve(2 * wide * math.prod(x))
+        wide = self.sum_dtype.itemsize // self.dtype.itemsize if self.context.forward_only else 1
+        self.context.reserve(2 * wide * math.prod(x))
         return x
 
     def allocate(self) -> None:
-        keeps = not self.context.forward_only  # the keys that `setup` used
-        self.s = self.empty(self.shape, self.sum_dtype) if keeps else None
+        self.s = None if self.context.forward_only else self.empty(self.shape, self.sum_dtype)
 
     def forward(self, x: Any) -> Any:
         self.x, s = x, self.s

@@ -153,8 +153,7 @@ class Pooling(Windowed):
     def three_axes(self, x: Shape, ceil: bool) -> Shape:
         """The top's shape for (n, c, d, h, w): each image is pooled, and then along d what came of it."""
         (n, c, d, h, w), (k, s, p) = x, (self.window.kernel, self.window.stride, self.window.pad)
-        flat = Window(k[1:], s[1:], p[1:])
-        self.it = Pool(self.context, self.pool, (n, c * d, h, w), flat, ceil)
+        self.it = Pool(self.context, self.pool, (n, c * d, h, w), Window(k[1:], s[1:], p[1:]), ceil)
         oh, ow = self.it.y_shape[2:]
         along = Window((k[0], 1), (s[0], 1), (p[0], 0))
         self.deep = Pool(self.context, self.pool, (n, c, d, oh * ow), along, ceil)
@@ -187,10 +186,9 @@ class Pooling(Windowed):
 
     def backward(self, dy: Any, dmask: Any = None) -> Any:
         if self.deep is not None:
-            dx = self.grad[0].reshape(self.it.x_shape)
             between = self.between.reshape(self.deep.x_shape)
             self.deep.backward(dy.reshape(self.deep.y_shape), between)
-            self.it.backward(self.between, dx)
+            self.it.backward(self.between, self.grad[0].reshape(self.it.x_shape))
             return self.grad
         return self.it.backward(dy, self.grad[0])
 
@@ -233,8 +231,7 @@ class SPP(Layer):
 
     def allocate(self) -> None:
         self.ys = [self.empty(level.y_shape) for level in self.levels]
-        shapes = [level.y_shape for level in self.levels if self.runs_backward]
-        self.dy = [self.empty(shape) for shape in shapes]
+        self.dy = [self.empty(level.y_shape) for level in self.levels if self.runs_backward]
         for level in self.levels:
             level.allocate(self.runs_backward)
 

@@ -88,8 +88,7 @@ class Recurrent(Layer):
 
     @property
     def multiply_adds(self) -> int:  # type: ignore[override]
-        m = self.t * self.n
-        return self.wide * (m * (self.k + self.num_output) + self.n * self.static_k)
+        return self.wide * self.n * (self.t * (self.k + self.num_output) + self.static_k)
 
     def begin(self, x: Any, cont: Any, more: tuple[Any, ...]) -> None:
         """Compute z from the inputs; the first states are the last of the pass before, or bottoms."""
@@ -193,8 +192,7 @@ class LSTM(Recurrent):
     def backward(self, dh: Any, *states: Any) -> Any:
         (dz, _, work), c, cont, after = self.parts(), self.c, self.cont, self.cont[-1]
         kernel_args = c, cont, dh, self.state_weight.data, self.dc, dz, work
-        unlimited = type(self).limit is LSTM.limit
-        if unlimited and ops.lstm_gradient(self.z, *kernel_args):
+        if type(self).limit is LSTM.limit and ops.lstm_gradient(self.z, *kernel_args):
             return self.gradients(self.out[0])
         arrays.fill(self.dr, 0)
         arrays.fill(self.dc, 0)

@@ -46,10 +46,9 @@ class Slice(Layer):
     def setup(self, x: Shape) -> list[Shape]:
         axis = _axis(self, "slice_dim", x)
         tops, size = len(self.top) or len(self.slice_point) + 1, x[axis]
-        points = self.slice_point
-        if not points and size % tops:
+        if not self.slice_point and size % tops:
             raise ShapeError(f"the {size} of axis {axis} cannot be cut into {tops} equal tops")
-        points = points or tuple(range(size // tops, size, max(size // tops, 1)))
+        points = self.slice_point or tuple(range(size // tops, size, max(size // tops, 1)))
         pieces = list(itertools.pairwise((0, *points, size)))
         if len(points) != tops - 1:
             problem = f"expected {tops - 1}, one less than tops, got {len(points)}"
@@ -145,8 +144,7 @@ class BatchReindex(Layer):
     def forward(self, x: Any, index: Any) -> Any:
         self.index = index = same_type(index, self.copy)
         rows.places(index, self.n, self.place, self.refused)
-        out = self.out[0].reshape(self.m, self.each)
-        rows.take(x.reshape(self.n, self.each), self.place, out)
+        rows.take(x.reshape(self.n, self.each), self.place, self.out[0].reshape(self.m, self.each))
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:
@@ -271,9 +269,10 @@ class Eltwise(Layer):
         return x
 
     def allocate(self) -> None:
-        self.which: Any = None  # for each number of the top, the bottom it is from
-        if self.operation == "MAX" and self.runs_backward:
-            self.which = self.empty(self.shape, np.int32)
+        keeps = (
+            self.operation == "MAX" and self.runs_backward
+        )  # of each number, the bottom it is from
+        self.which = self.empty(self.shape, np.int32) if keeps else None
 
     def forward(self, *xs: Any) -> Any:
         self.xs, y = xs, self.out[0]

@@ -36,9 +36,8 @@ class Softmax(Layer):
     def allocate(self) -> None:
         n, _, s = self.ncs
         self.reduced = self.empty((n, 1, s), self.sum_dtype)
-        self.wide: Any = None  # of 16 bits: y and dx in float32
-        if self.dtype != self.sum_dtype:
-            self.wide = [self.empty(self.ncs, self.sum_dtype) for _ in range(2)]
+        wide = self.dtype != self.sum_dtype  # of 16 bits: y and dx in float32
+        self.wide = [self.empty(self.ncs, self.sum_dtype) for _ in range(2)] if wide else []
 
     def forward(self, x: Any) -> Any:
         y = self.out[0].reshape(self.ncs)
@@ -237,8 +236,7 @@ class InfogainLoss(SoftmaxLoss):
             if self.table is None:
                 self.table = read_array(find(self.source, [self.context.folder], "source"))
             if self.table.dtype.kind not in "fiu":
-                what = self.table.dtype
-                raise DataError(f"source {self.source}: expected numbers, got {what}")
+                raise DataError(f"source {self.source}: expected numbers, got {self.table.dtype}")
             if self.table.size != c * c:
                 shape = self.table.shape
                 raise DataError(f"source {self.source}: expected {c} x {c} numbers, got {shape}")

@@ -55,16 +55,13 @@ def _mark_losses(steps: Sequence[Step]) -> None:
 
 
 def _mark_gradients(steps: Sequence[Step], force: bool) -> None:
-    """A blob's gradient is computed if a layer below needs it and a loss above depends on the blob.
-
-    As in Caffe, propagate_down decides for its bottom either way, and force_backward decides for all.
-    """
+    """Gradients are computed if a layer below needs them and a loss above depends on the blob, as in Caffe."""
     for step in steps:
         flags = step.spec.propagate_down
         if flags and len(flags) != len(step.bottoms):
             where, count = step.spec.place("propagate_down"), len(step.bottoms)
             raise SpecError(f"{where}: propagate_down: expected {count} value(s), got {len(flags)}")
-        step.layer.needs_gradient = [
+        step.layer.needs_gradient = [  # as propagate_down, or force_backward, says
             ((flags[i] if flags else value.wants_gradient) or force)
             and i not in step.layer.traits.label_bottoms
             for i, value in enumerate(step.bottoms)

@@ -1,7 +1,4 @@
-"""Which layer reads which blob: names resolved, shapes inferred, parameters shared.
-
-Nothing here computes. A blob written in place is a new value of the same name.
-"""
+"""Names resolved, shapes inferred, parameters shared; a blob written in place is a new value of its name."""
 
 from collections.abc import Sequence
 

@@ -178,9 +178,8 @@ class Sharing:
             for value in step.bottoms if forward else _with_diffs([step]):
                 if value.root in lives and value.root not in new | valid:
                     raise ShapeError(self.gone(value))
-        end = last if forward else first
         stays = {v for v in valid if lives[v].covers(first) and lives[v].covers(last)}
-        return frozenset(stays | {v for v in new if lives[v].covers(end)})
+        return frozenset(stays | {v for v in new if lives[v].covers(last if forward else first)})
 
     def _holds(self, first: int, last: int, inputs: Collection[Blob]) -> dict[Value, Value | None]:
         """The values that layers in place leave after a pass through some steps. Raises as `over` does."""
@@ -241,11 +240,7 @@ class SharedBlob(Blob):
 
 
 def _within_others(steps: Sequence[Step], lives: dict[Value, Life]) -> Within:
-    """The value in whose memory another lies, and how many bytes from its beginning.
-
-    That is a bottom over which the top of a layer is written, and whose life ends one step before; and a top
-    that is its bottoms side by side, if nothing reads these later.
-    """
+    """In which value others lie, and where: a top in a bottom that ends before, bottoms in what joins them."""
     over: Within = {}
     written = {value.root: i for i, step in reversed([*enumerate(steps)]) for value in step.tops}
     for i, step in enumerate(steps):
@@ -284,8 +279,7 @@ def _placed(lives: dict[Value, Life], within: Within) -> tuple[list[int], int]:
         whole[outer] = Life(lives[outer].size, *ends)
     offsets, size = place(list(whole.values()))
     at = dict(zip(whole, offsets, strict=True))
-    outermost = [_outermost(value, within) for value in lives]
-    return [at[outer] + start for outer, start in outermost], size
+    return [at[outer] + start for outer, start in (_outermost(v, within) for v in lives)], size
 
 
 def _outermost(value: Value, within: Within) -> tuple[Value, int]:
@@ -466,9 +460,7 @@ def reshape(
             hint = did_you_mean(name, values)
             raise ShapeError(f"{name!r} is not a top of an Input or Data layer{hint}")
         sizes = shape if isinstance(shape, (tuple, list)) else (None,)
-        if not all(
-            type(n) is not bool and isinstance(n, (int, np.integer)) and n > 0 for n in sizes
-        ):
+        if any(type(n) is bool or not isinstance(n, (int, np.integer)) or n < 1 for n in sizes):
             raise ShapeError(f"{name}: expected a shape of integers of at least 1, got {shape}")
     before = {name: values[name].shape for name in shapes}
     work, sharing, taken = graph.context.workspace_size, memory.sharing, False
@@ -476,8 +468,7 @@ def reshape(
     try:
         _infer(graph, memory, values, shapes)
         check(graph, memory.sharing)
-        taken = bool(memory.blobs)  # not with `shapes_only`
-        if taken:
+        if taken := bool(memory.blobs):  # not with `shapes_only`
             memory.take(graph, data=data)
     except (MinicaffeError, MemoryError):
         memory.fits = had

@@ -33,10 +33,7 @@ def is_ours(path: Any) -> bool:
 
 
 def opened(path: str | Path) -> ArrayFile:
-    """Returns the arrays of a file, or of a run's best weights, by name. Raises CheckpointError.
-
-    Their shapes are known before any is read.
-    """
+    """A file's arrays, or a run's best weights, by name; shapes need no reading. Raises CheckpointError."""
     path = hooks().best_weights(path) if os.path.isdir(path) else path
     if (plugged := format_of(WEIGHTS, path)) is not None:
         return cast(ArrayFile, plugged.Reader(path))

@@ -79,9 +79,10 @@ def backward(
         raise ShapeError(f"{step.place}: {why} its gradient")
     layer, added, offset = step.layer, [], 0
     for i, value in enumerate(step.bottoms):
+        layer.grad[i] = None
         if not layer.needs_gradient[i]:
-            layer.grad[i] = None
-        elif value in written or value.loss_weight:
+            continue
+        if value in written or value.loss_weight:
             if value not in written:
                 arrays.fill(value.blob.diff, value.loss_weight * loss_scale)
             part = scratch[offset : offset + value.blob.size]
@@ -90,8 +91,7 @@ def backward(
             added.append((value.blob, layer.grad[i]))
         else:
             layer.grad[i] = value.blob.diff
-        if layer.needs_gradient[i]:
-            written.add(value)
+        written.add(value)
     with step:
         bottoms = layer.backward(*[value.blob.diff for value in step.tops])
         _store(step, bottoms, layer.grad, step.bottoms)

@@ -20,8 +20,7 @@ def source(layer: LayerSpec) -> Source:
 def in_both(spec: NetSpec) -> dict[Source, frozenset[float]]:
     """The sources that layers of TRAIN and of TEST read, each with the values of `split` that they have.
 
-    Levels and stages are ignored, so that the answer is the same for all nets of a model. A model without a
-    solver trains on nothing.
+    Levels and stages are ignored, so that all nets of a model agree. Without a solver one trains on nothing.
     """
     if spec.solver is None:
         return {}

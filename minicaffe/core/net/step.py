@@ -1,7 +1,4 @@
-"""The parts of a built net: values, the steps that read and write them, and the graph of both.
-
-References go one way, from a step to its values: a net that is dropped is freed at once.
-"""
+"""A built net: values, the steps that refer to them, and the graph; without a cycle, it is freed at once."""
 
 from __future__ import annotations
 

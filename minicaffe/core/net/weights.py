@@ -214,10 +214,7 @@ def _compared(
     layers: Collection[str] = (),
     fits: Fits = operator.eq,
 ) -> LoadReport:
-    """A report of the arrays to load by name. Raises CheckpointError with the differences if some do not fit.
-
-    Of Caffe's `layers`, whose shapes `fits` compares, one missing or unused in a layer of both is a mismatch.
-    """
+    """What to load, by name. Raises CheckpointError; those of Caffe's `layers` must all match."""
     params = named(graph, owned=False)
     report = LoadReport()
     for name, param in params.items():

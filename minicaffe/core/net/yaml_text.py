@@ -211,10 +211,8 @@ class Pen:
 def last_mark(node: Node) -> Mark:
     """The mark of the value that stands last."""
     inside = node.value.values() if isinstance(node.value, dict) else node.value
-    marks = [node.mark.outermost]
-    if isinstance(node.value, (dict, list)):
-        marks += [last_mark(one) for one in inside]
-    return max(marks, key=lambda mark: (mark.line, mark.column))
+    marks = map(last_mark, inside if isinstance(node.value, (dict, list)) else ())
+    return max([node.mark.outermost, *marks], key=lambda mark: (mark.line, mark.column))
 
 
 BARE = re.compile(r"[A-Za-z_/][\w./+-]*( [A-Za-z_/][\w./+-]*)*", re.ASCII)
@@ -337,8 +335,7 @@ def quoted(text: str) -> str:
     """A text in double quotes, as YAML reads them."""
     letters = []
     for letter in text:
-        code = ord(letter)
-        by_code = f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
+        by_code = f"\\U{ord(letter):08x}" if letter > "\uffff" else f"\\u{ord(letter):04x}"
         letters.append(ESCAPES.get(letter, letter if letter.isprintable() else by_code))
     return f'"{"".join(letters)}"'
 

@@ -26,10 +26,9 @@ def im2col(
 ) -> Any:
     """The windows of images as columns, into `out` of `column_shape`.
 
-    col[s][(c kh + i) kw + j, oy ow + ox] = x[s, c, oy sh - ph + i dh, ox sw - pw + j dw], 0 outside;
-    1 to 3 axes alike. x is (n, c, *image). On CUDA, `form` says which kernel: Caffe's, or the one
-    without loops. `places` asks for the first outputs along each axis only. Source: Caffe's im2col_cpu;
-    Chellapilla et al. 2006.
+    col[s][(c kh + i) kw + j, oy ow + ox] = x[s, c, oy sh - ph + i dh, ox sw - pw + j dw], 0 outside; 1 to 3
+    axes alike. x is (n, c, *image). On CUDA, `form` says which kernel: Caffe's, or one without loops. `places`
+    asks for the first outputs along each axis. Source: Caffe's im2col_cpu; Chellapilla et al. 2006.
 
     >>> x = np.arange(9.0).reshape(1, 1, 3, 3)
     >>> im2col(x, Window((2, 2)), np.empty((1, 4, 4)))[0]

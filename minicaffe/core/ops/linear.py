@@ -25,12 +25,10 @@ def plan(
     deterministic: bool = False,
     before: Plan | None = None,
 ) -> Plan | None:
-    """What computes the inner products of m vectors on CUDA: our kernel (`implicit`) or cuBLAS (`batched`).
-
-    To the planner they are a convolution of m images of one place; `before` is the plan of the last m.
-    """
+    """What multiplies m vectors on CUDA: ours (`implicit`) or cuBLAS (`batched`); `before`: the last plan."""
     if not device.is_cuda:
         return None
+    # To the planner they are a convolution of m images of one place
     one_place = ConvGeometry(m, k, (1,), f, Window((1,)))
     return conv.plan(one_place, dtype, device, deterministic=deterministic, before=before)
 

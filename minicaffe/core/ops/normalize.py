@@ -173,8 +173,7 @@ class SyncBatch:
                 arrays.add(here, gradient.reshape(-1))
         if out is None:
             return None
-        rate = self.c
-        arrays.copy(stats.rate, rate)
+        rate = arrays.copy(stats.rate, self.c)
         if affine is not None and affine.scale is not None:
             arrays.multiply(rate, affine.scale.reshape(-1), rate)
         for here in (products, sums):

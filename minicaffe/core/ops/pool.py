@@ -268,17 +268,13 @@ def _blocks(pooled: Any, most: int) -> Iterator[slice]:
 
 
 def _with_winners(x: Any, window: Window, out: Any, better: Any, seen: Any, number: Any) -> None:
-    """The maxima, and of each one more than the number of the element that won it.
-
-    What an element sees is copied together first, for it is read twice. A later winner has a larger number,
-    so that a maximum, not a branch, keeps it.
-    """
+    """The maxima, and of each its element's number plus 1: the largest, for a later winner's is larger."""
     np.copyto(out, -np.inf)
     np.copyto(number, 0)
     for (i, j), (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
         here, value, won = out[:, :, oy, ox], seen[:, :, oy, ox], better[:, :, oy, ox]
         winner, last = i * window.kernel[1] + j + 1, number[:, :, oy, ox]
-        np.copyto(value, x[:, :, iy, ix])
+        np.copyto(value, x[:, :, iy, ix])  # together, for it is read twice
         np.greater(value, here, out=won)
         np.fmax(here, value, out=here)
         if last.itemsize == 1:

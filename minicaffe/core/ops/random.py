@@ -63,8 +63,7 @@ def _generator(key: tuple[int, int]) -> np.random.Generator:
 class Mask:
     """Which entries are `kept`: those whose number, uniform in [0, 1), is `ratio` or more.
 
-    On CUDA only the numbers' key is drawn beforehand, into one of the slots: the entries are with `dropout`,
-    so that a graph can do it anew.
+    On CUDA only the key is drawn before, into a slot; entries are with `dropout`: a graph can do it anew.
 
     >>> from minicaffe.backends.device import device
     >>> mask = Mask(Slots(device("cpu")), (4,))

@@ -1,8 +1,7 @@
 """One step in time of recurrent nets: the LSTM's unit and the plain one, and their gradients.
 
-Streams are rows (n). `cont` (n,) is 1 where a stream goes on and 0 where it begins anew: it multiplies what
-comes from the step before. What that gives through the weights comes as `r`, without cont, which is the same
-for a product with rows.
+Streams are rows (n). `cont` (n,), 1 where a stream goes on and 0 where it begins anew, multiplies what comes
+from the step before. What that gives through the weights is `r`, without cont: by rows it is the same.
 """
 
 from typing import Any
@@ -122,12 +121,10 @@ def tanh_unit_gradient(h: Any, dh: Any, r: Any | None, after: Any, dx: Any) -> A
     elementwise.gradient("TanH", dh if r is None else _joined(dh, r, after, r), h, h, (), dx)
 
 
-def _joined(x: Any, r: Any | None, cont: Any, out: Any) -> Any:
+def _joined(x: Any, r: Any, cont: Any, out: Any) -> Any:
     """out = x + cont r."""
-    if r is not None:
-        arrays.multiply(r, cont[:, None], r)
-        return arrays.plus(x, r, out)
-    return out if out is x else arrays.copy(x, out)
+    arrays.multiply(r, cont[:, None], r)
+    return arrays.plus(x, r, out)
 
 
 def _times_slope(d: Any, y: Any, scratch: Any) -> None:

@@ -39,8 +39,7 @@ def rows(x: Any, out: Any, work: Any, of: str = "values", scale: float = 1.0) ->
     array([14.])
     """
     if of != "values":
-        function = np.abs if of == "magnitudes" else np.square
-        x = function(x, out=work[: x.size].reshape(x.shape))
+        x = (np.abs if of == "magnitudes" else np.square)(x, out=work[: x.size].reshape(x.shape))
     np.add.reduce(x, axis=1, out=out)
     np.multiply(out, scale, out=out)
 

@@ -222,9 +222,7 @@ def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> Any:
 @op("mean scratch", entries="mean x scratch", worth=2**17)
 def average(mean: Any, x: Any, share: Any, scratch: Any, skip: Any) -> None:
     """mean += share (x - mean), in place; `scratch`, of the same shape and type, is NumPy's. `share` is one
-    float64. Where `skip`, one int32, is not 0, nothing is done.
-
-    What stands still stays as it is to the bit.
+    float64. Where `skip`, one int32, is not 0, nothing is done. What stands still stays as it is to the bit.
 
     >>> mean, x = np.array([1.0, 5.0]), np.array([2.0, 5.0])
     >>> _ = average(mean, x, np.array([0.25]), np.empty(2), np.zeros(1, np.int32))

@@ -39,9 +39,8 @@ class Average:
     def step(self) -> None:
         """Update the mean with the weights."""
         for param, mean in zip(self.params, self.means, strict=True):
-            scratch = self.rule.scratch[: param.size]
             flat = mean.reshape(-1), param.data.reshape(-1)
-            average(*flat, self.slot.there, scratch, self.watch.skip)
+            average(*flat, self.slot.there, self.rule.scratch[: param.size], self.watch.skip)
 
     def begin(self) -> None:
         """Set the mean to the current weights."""

@@ -56,8 +56,7 @@ def changes(file: str | Path, net: Net, solver: SolverSpec) -> list[Change]:
         then = model.parse(text, f"{file}: {model.MODEL}")
     except SpecError as error:  # for example of another version; the arrays are checked elsewhere
         return [Change(model.MODEL, str(error), None)]
-    spec = dataclasses.replace(net.spec, solver=solver)
-    now = model.parse(model.text(spec, "."), "the model")
+    now = model.parse(model.text(dataclasses.replace(net.spec, solver=solver), "."), "the model")
     differences = [*_solver(then, now), *_net(then, now)]
     dtype = net.context.sum_dtype
     if stored is not None and stored != dtype:

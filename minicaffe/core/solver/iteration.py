@@ -167,8 +167,7 @@ def _add_loss(net: Net, one: Any, loss: Any) -> None:
 class Undone:
     """A context of an Iteration: what fails before the update is undone but for blobs, gradients are stale.
 
-    An update that has begun cannot be undone; where that fails, the iteration is `torn`. Raises TrainingError
-    if it is already.
+    An update that has begun is not: if it fails, the iteration is `torn`. Raises TrainingError if it was.
     """
 
     def __init__(self, iteration: Iteration):

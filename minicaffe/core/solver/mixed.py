@@ -21,10 +21,7 @@ SCALE = {"float16": 1024.0}  # the default loss scale; else 1
 
 
 class Master:
-    """The master of a float16 or bfloat16 parameter: values and gradient in float32, for the rule.
-
-    The master of a float32 parameter, such as a running statistic, uses its values.
-    """
+    """A parameter's values and gradient in float32, for the rule; one that is float32 has its own values."""
 
     dtype = np.dtype("float32")
     stale = False  # all gradients are written
@@ -74,8 +71,7 @@ class Mixed(Update):
     ):
         self.masters = [Master(param, device.xp) for param in params]
         super().__init__(spec, self.masters, device, watch, slots, backward)
-        name = params[0].dtype.name if params else ""
-        self.scale = spec.loss_scale or SCALE.get(name, 1.0)
+        self.scale = spec.loss_scale or SCALE.get(params[0].dtype.name if params else "", 1.0)
 
     def passed_over(self) -> str:
         """What is to be said of the iterations that were skipped; "" if none was."""

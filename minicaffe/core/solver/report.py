@@ -111,8 +111,7 @@ def show(score: Any) -> str:
     >>> show(0.99041)
     '0.9904'
     """
-    values = getattr(score, "ravel", lambda: [score])()
-    return " ".join(f"{float(value):.4f}" for value in values)
+    return " ".join(f"{float(value):.4f}" for value in getattr(score, "ravel", lambda: [score])())
 
 
 def keys_given(spec: SolverSpec) -> str:

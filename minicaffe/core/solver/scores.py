@@ -58,10 +58,7 @@ def score_suffixes(nets: Sequence[Net], learning: Net | None = None) -> tuple[st
 def test_scores(
     nets: Sequence[Net], batches: Sequence[int | None], with_loss: bool, communicator: Communicator
 ) -> dict[str, Any]:
-    """The mean outputs of each net; with several nets their number comes first, `0/accuracy`.
-
-    With `with_loss` also the weighted sum of the losses, as `total loss`.
-    """
+    """Each net's mean outputs, of several as `0/accuracy`; `with_loss`, losses' weighted sum, `total loss`."""
     scores: dict[str, Any] = {}
     for i, (net, count) in enumerate(zip(nets, batches, strict=True)):
         means = mean_outputs(net, count, with_loss, communicator)
@@ -97,8 +94,7 @@ def mean_outputs(
         last = {}
         if whole.rest and rank == size - 1:
             with whole.smaller(net):
-                final = range(whole.batches, whole.batches + 1)
-                last = _sums(net, final, with_loss, joined, whole)
+                last = _sums(net, range(whole.batches, whole.batches + 1), with_loss, joined, whole)
         full = _sums(net, mine, with_loss, joined, whole)
         return _added([(full, whole.samples), (last, whole.rest)])
 

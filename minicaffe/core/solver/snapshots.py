@@ -1,7 +1,4 @@
-"""The snapshots that a solver leaves on disk: one .npz, or Caffe's files of the weights and of the state.
-
-Beside the parameters an .npz has the entries of a State.
-"""
+"""A solver's snapshots: an .npz of parameters and a State's entries, or Caffe's files of weights and state."""
 
 import contextlib
 import os
@@ -95,8 +92,7 @@ def restore(
         for name, like in remembered.items():
             check_finite(history[name], like.dtype, f"{file}: {name}")
         net.load(weights)
-        nothing = np.empty(0, np.float64)
-        return State(iteration, net.context.seed, 0, nothing, history)
+        return State(iteration, net.context.seed, 0, np.empty(0, np.float64), history)
     with Reader(file, WANTED) as reader:
         check_weights(net.graph, reader)
         for name, like in remembered.items():
@@ -180,8 +176,7 @@ def check(prefix: str, form: str, layers: Iterable[str] = ()) -> None:
         for name in layers:
             if "/" in name:
                 raise CheckpointError(
-                    f"snapshot_format HDF5 has no place for a layer named {name!r}; "
-                    "take BINARYPROTO or NPZ"
+                    f"snapshot_format HDF5 has no place for a layer named {name!r}; take BINARYPROTO or NPZ"
                 )
     make_folder(prefix)
     folder = os.path.dirname(prefix) or "."
@@ -256,8 +251,7 @@ class Saving:
         """Make the folder that snapshots need, when a solver is made. Raises CheckpointError."""
         spec, ranks = solver.spec, solver.communicator
         needed = spec.snapshot and spec.snapshot_prefix and not solver._folder_comes
-        writes = needed and ranks.rank == 0
-        together(ranks, lambda: make_folder(self.prefix) if writes else None)
+        together(ranks, lambda: make_folder(self.prefix) if needed and ranks.rank == 0 else None)
 
     def check_left(self, solver: Any) -> None:
         """Raise CheckpointError if the resumed snapshot is beyond max_iter."""
@@ -361,10 +355,7 @@ def _one_writes(solver: Any, work: Callable[[], object]) -> None:
 
 
 def write(solver: Any, file: Path, more: Mapping[str, np.ndarray] | None = None) -> None:
-    """Write parameters, a solver's state, and `more` entries of an .npz, atomically. Raises CheckpointError.
-
-    Of Caffe's two files, the weights are written first.
-    """
+    """Write parameters (Caffe's first), state, `more` of an .npz, atomically. Raises CheckpointError."""
     solver.report.saving(str(file))
     host, net = solver.device.to_host, solver.net
     with Held(), solver.averaged():

@@ -19,7 +19,7 @@ from minicaffe.core.config.types import keys_of
 from minicaffe.core.interrupt import Held, Signals, deliver, waiting
 from minicaffe.core.layers.context import Numerics, Share
 from minicaffe.core.net import Net, read
-from minicaffe.core.plugins import Recorder, hooks
+from minicaffe.core.plugins import hooks
 from minicaffe.core.solver import snapshots
 from minicaffe.core.solver.average import Average
 from minicaffe.core.solver.iteration import Iteration, Now, Undone
@@ -82,9 +82,7 @@ class Solver:
             device = device_of(device or self.spec.device, ranks)
         self.communicator = ranks = ranks.on(device)
         self.record_folder: str | Path | None = None  # of the run, for diverged.npz
-        self._kept: Recorder | None = None
-        if run is not None:
-            self._kept = hooks().recorder(self, spec, settings)
+        self._kept = None if run is None else hooks().recorder(self, spec, settings)
         built: dict[str, Any] = {"device": device, "numerics": numerics, "keep": keep}
         built["seed"] = self.spec.random_seed
         share = Share(ranks.rank, ranks.size, batch_per_rank, ranks) if ranks.size > 1 else None
@@ -210,8 +208,7 @@ class Solver:
             self.report.finished(self.net.warnings)
             if isinstance(self.rule, Mixed) and (sentence := self.rule.passed_over()):
                 self.report.failed(sentence)
-            unsaved = self.unsaved[1] if self.unsaved is not None else None
-            agree(self.communicator, unsaved)
+            agree(self.communicator, self.unsaved[1] if self.unsaved is not None else None)
             return scores
 
     def _recording(self, ends: bool) -> contextlib.AbstractContextManager[None]:
@@ -316,8 +313,7 @@ class Solver:
         """
         self.watch.weigh(self.rule.weights)
         watched = self._watched = self.watch.told(self.device)
-        window = watched.losses[: max(self.iterations.recorded, 1)]
-        loss = float(np.mean(window, dtype=np.float64))
+        loss = float(np.mean(watched.losses[: max(self.iterations.recorded, 1)], dtype=np.float64))
         if watched.stopped:
             self._raise_diverged(self.watch.iteration(watched), loss)
         if not math.isfinite(loss):

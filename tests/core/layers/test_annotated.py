@@ -311,8 +311,7 @@ def test_which_boxes_are_emitted():
     part = np.array([0.45, 0, 1, 1])
 
     def left(emit=None):
-        recipe = box_recipe.BoxRecipe(rest=rest, boxes=3, emit=emit)
-        return recipe.seen(rows, part)[:, 0].tolist()
+        return box_recipe.BoxRecipe(rest=rest, boxes=3, emit=emit).seen(rows, part)[:, 0].tolist()
 
     def least(share):
         return box_recipe.EmitConstraint(emit_type="MIN_OVERLAP", emit_overlap=share)

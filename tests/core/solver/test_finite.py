@@ -86,8 +86,7 @@ def spoilt(keys="", **changes):
 def summed(*layers):
     """A model of these layers, whose loss is the sum of all values."""
     solver = "solver: {base_lr: 0.1, max_iter: 3}"
-    text = model_of({"unused": 1}, *layers, "loss Reduction loss_weight: 1", head=solver)
-    return parse(text)
+    return parse(model_of({"unused": 1}, *layers, "loss Reduction loss_weight: 1", head=solver))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -108,8 +108,7 @@ def test_a_snapshot_is_replayed_from_its_data(things):
 
 
 def test_the_command_shows_each_blob_and_marks_the_first_bad_one(tmp_path, capsys):
-    text = NET.replace("RATE", "1.0e+3")
-    iteration, path = diverged(text)
+    iteration, path = diverged(NET.replace("RATE", "1.0e+3"))
     (run := tmp_path / "run").mkdir()
     path.rename(run / "diverged.npz")
     assert main(["replay", str(run), "--device", "cpu"]) == 0
@@ -162,8 +161,7 @@ def test_what_cannot_be_replayed(tmp_path, capsys):
     zipped.writestr("a.txt", "")
     zipped.close()
     assert "none.npz: is not a whole .npz file: it is a zip archive" in said("none.npz")
-    text = NET.partition("solver:")[0]
-    Net(parse(text), device="cpu").save("bare.npz")
+    Net(parse(NET.partition("solver:")[0]), device="cpu").save("bare.npz")
     assert "bare.npz: its net has no solver: there is no step to replay" in said("bare.npz")
     path = diverged(NET.replace("RATE", "1.0e+3"))[1]
     whole = path.read_bytes()
@@ -178,8 +176,7 @@ def test_a_rate_that_tests_have_lowered_is_replayed(tmp_path):
     solver = made(NET.replace("RATE", "0.1").replace("max_iter: 20", keys))
     with np.errstate(all="ignore"):  # BatchNorm's sums are of few batches yet
         solver.step(4)
-    path = solver.snapshot()
-    replay = Replay(path, device="cpu")
+    replay = Replay(solver.snapshot(), device="cpu")
     assert replay.solver.rate == solver.rate == 0.1 * 0.5**3
     replay.run()
     solver.gradient()

@@ -18,8 +18,7 @@ RANDOM = np.random.default_rng(7)
 
 
 def picture(c, h, w, dtype=np.uint8):
-    random = np.random.default_rng(c * h * w)
-    pixels = random.integers(0, 256, (c, h, w), np.uint8)
+    pixels = np.random.default_rng(c * h * w).integers(0, 256, (c, h, w), np.uint8)
     return pixels if dtype == np.uint8 else (pixels / 7 - 12).astype(dtype)
 
 

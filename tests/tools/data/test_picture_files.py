@@ -47,8 +47,7 @@ def test_a_picture_stands_upright(turn, colour):
     grey = np.arange(15, dtype=np.uint8).reshape(3, 5) * 16
     shape = 3 if colour == "colour" else 1
     picture = picture_files.decode(stored(grey, turn), "a", colour)
-    expected = np.repeat(SEEN[turn](grey)[:, :, None], shape, 2)
-    np.testing.assert_array_equal(picture, expected)
+    np.testing.assert_array_equal(picture, np.repeat(SEEN[turn](grey)[:, :, None], shape, 2))
 
 
 @pytest.mark.parametrize("turn", range(1, 9))

@@ -70,8 +70,7 @@ def test_a_column_of_splits_numbers_names_alike(table):
 
 
 def test_a_part_held_out_keeps_vectors(table):
-    rows = [f"{i}.png,{i % 2},{int(i < 3)}" for i in range(6)]
-    parts = sides(table("image,a,b", *rows), 0.5)
+    parts = sides(table("image,a,b", *[f"{i}.png,{i % 2},{int(i < 3)}" for i in range(6)]), 0.5)
     assert parts is not None
     for part in parts:
         assert part.label_shape == (2,) and part[0][1].shape == (2,)

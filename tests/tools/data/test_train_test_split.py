@@ -198,8 +198,7 @@ def test_a_test_net_of_its_own_on_the_training_pictures_is_told(photos, capsys):
 
 def test_a_copy_takes_no_picture_to_the_other_side(photos):
     """A copy has a longer name than what it is a copy of."""
-    before = readers.open("photos", "train")
-    test = names(sides(before, 0.2)[1])
+    test = names(sides(readers.open("photos", "train"), 0.2)[1])
     for path in sorted(photos.rglob("*.png")):
         path.with_name(f"{path.stem} (copy).png").write_bytes(path.read_bytes())
     parts = [names(part) for part in sides(readers.open("photos", "train"), 0.2)]

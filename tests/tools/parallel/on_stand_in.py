@@ -52,8 +52,7 @@ def trained(device, communicator, sync="true", iterations=7, dtype="float64"):
         losses.append(solver.loss())
     found = {"losses": np.array(losses), **solver.net.weights()}
     nodes = solver.iterations.recordings.get("iteration", [])
-    graphs = [node for node in nodes if isinstance(node, CudaGraph)]
-    return found, graphs, solver
+    return found, [node for node in nodes if isinstance(node, CudaGraph)], solver
 
 
 if __name__ == "__main__":

@@ -84,8 +84,7 @@ layers:
   - {{name: ip, type: InnerProduct, num_output: 3}}
   - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}}
 """
-    study = Study(parse(text), lambda net: None, "", CPU, Limits())
-    some = study.some(7)
+    some = Study(parse(text), lambda net: None, "", CPU, Limits()).some(7)
     assert some["label"].tolist() == [0, 0, 0, 1, 1, 2, 2]
     assert some["data"][:, 0, 0, 0].tolist() == [0, 1, 2, 8, 9, 16, 17]
     assert some["conv"].shape == (7, 2, 6, 6)

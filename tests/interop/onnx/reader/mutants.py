@@ -349,8 +349,7 @@ def main(folder, seed, count):
     limit_memory()
     counts, faults = Counter(), {}
     for number in range(seed, seed + count):
-        data = mutant(models, number)
-        path.write_bytes(data)
+        path.write_bytes(mutant(models, number))
         Path("seed").write_text(str(number))
         try:
             from_onnx(path, "net", folded=bool(number % 2))

@@ -68,8 +68,7 @@ def outcome(case, path):
             errors.append(mistake)
             continue
         arrays, wanted = case.data_sets[0]
-        names = [value.name for value in case.model.graph.input]
-        given = dict(zip(names, arrays, strict=False))
+        given = dict(zip([value.name for value in case.model.graph.input], arrays, strict=False))
         if not all(isinstance(given[name], np.ndarray) for name in imported.source.inputs):
             return None  # of a type that NumPy has no name for
         blobs = {name: imported.tensors.get(name, name) for name in imported.source.inputs}
