@@ -97,7 +97,7 @@ def room_of_sums(g: ConvGeometry) -> int:
 
 @row("packed_gemm.weight_gradient", "packed_sums", work=room_of_sums)
 def weight_gradient(compiled, x, dy, g, out, work):
-    if any(g.window.pad):
+    if any(g.window.pad) or x.size >= 2**31:  # offsets in it have 32 bits
         return NotImplemented
     arrays = x.reshape(-1), dy.reshape(-1), out.reshape(-1)
     return run(compiled.weight_gradient, g.c, *arrays, *_sums(g, x.dtype), Piece(work))
