@@ -230,7 +230,7 @@ def test_every_command_is_there_without_numba():
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-LINES = {"backends": 12_361, "core": 17_276}  # of Python, at the most
+LINES = {"backends": 12_362, "core": 17_275}  # of Python, at the most
 ALL = 65_943  # of the whole package
 
 
@@ -244,7 +244,7 @@ def test_the_package_does_not_grow():
     assert sum(len(path.read_text("utf-8").splitlines()) for path in SOURCES) <= ALL
 
 
-TESTS = 63_864  # lines of Python in tests/; 45,000 are the aim
+TESTS = 63_863  # lines of Python in tests/; 45,000 are the aim
 
 
 def test_the_tests_do_not_grow():

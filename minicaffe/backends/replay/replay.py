@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby, zip_longest
 from typing import Any, NamedTuple
 
-from minicaffe.backends.cpu.command import Command
+from minicaffe.backends.cpu.command import Command, LoopCommand
 from minicaffe.backends.cuda import ahead, cublas, fusion
 from minicaffe.backends.cuda.capture import captured
 from minicaffe.backends.device import Device
@@ -81,11 +81,16 @@ class Segment:
         rows = joined(rows)
         self.whose = [what for what, _ in rows]
         self.rows = [row for _, row in rows]
-        packs = [row for row in self.rows if weights is not None and row.name == PACKS]
-        self.work = Program([row for row in self.rows if weights is None or row.name != PACKS]).run
+        packs = [row for row in self.rows if weights is not None and _lasts(row)]
+        self.work = Program([row for row in self.rows if weights is None or not _lasts(row)]).run
         if weights is not None and packs:
             weights.used, weights.changed = True, True
             self.work = partial(_packed, weights, Program(packs).run, self.work)
+
+
+def _lasts(row: Command) -> bool:
+    """Whether it packs weights to where they stay: not to work, which all layers use."""
+    return isinstance(row, LoopCommand) and row.name == PACKS and row.args[1] == KEPT
 
 
 def _packed(weights: Weights, pack: Callable[[], None], work: Callable[[], None]) -> None:
@@ -133,7 +138,7 @@ class CudaGraph:
                     fused.end()
 
 
-PACKS = "packed_gemm.pack"  # the loop that does
+PACKS, KEPT = "packed_gemm.pack", 2  # the loop that does, and its argument for weights that stay
 Node = Segment | CudaGraph | Call
 
 

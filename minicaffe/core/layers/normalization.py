@@ -249,7 +249,7 @@ class BatchNorm(Normalization):
 
     @property
     def running(self) -> list[Any]:
-        return [] if self.by_past else [param.data for param in self.past]
+        return [] if self.by_past else [param.values for param in self.past]
 
     def measure(self) -> tuple[Norm | None, Past | None]:
         sums = (param.data for param in self.past)

@@ -96,10 +96,9 @@ class Watch:
         layers = list(layers)
         params = [param for layer in layers for param in layer.params]
         shared = {id(param.owner) for param in params if param.owner is not param}
-        lone = {where(p.values): p for p in params if p.owner is p and id(p) not in shared}
+        lone = {id(p.values): p for p in params if p.owner is p and id(p) not in shared}
         changing = [layer for layer in layers if layer.running]
-        running = [where(array) for layer in changing for array in layer.running]
-        moved = [lone[place] for place in running if place in lone]
+        moved = [lone[id(x)] for layer in changing for x in layer.running if id(x) in lone]
         for dtype in dict.fromkeys(param.dtype for param in moved):
             mine = [param for param in moved if param.dtype == dtype]
             (block, lies), (kept, copies) = lay(mine, self.xp), lay(mine, self.xp)

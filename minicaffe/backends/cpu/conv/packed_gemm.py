@@ -67,7 +67,7 @@ def room(g: ConvGeometry, back: bool = False) -> int:
 
 @row("packed_gemm.pack", work=panels)
 def pack(compiled, weight, bias, g, out):
-    _pack(compiled, weight, bias, g, False, out)
+    _pack(compiled, weight, bias, g, compiled.KEPT, out)
 
 
 @row("packed_gemm.forward", work=room)
@@ -75,7 +75,7 @@ def forward(compiled, x, weight, bias, g, out, work):
     if not panels(g):
         return NotImplemented
     if weight.ndim > 1:
-        weight = _pack(compiled, weight, bias, g, False, work[: panels(g)])
+        weight = _pack(compiled, weight, bias, g, compiled.WORK, work[: panels(g)])
         work = work[panels(g) :]
     return _correlate(compiled, x, weight, g, (g.f, g.out), out, work)
 
@@ -85,7 +85,7 @@ def input_gradient(compiled, dy, weight, g, out, work):
     if len(g.image) > 2 or max(g.window.stride) > 1:
         return NotImplemented
     back = adjoint(g)
-    weight = _pack(compiled, weight, None, back, True, work[: panels(back)])
+    weight = _pack(compiled, weight, None, back, compiled.TURNED, work[: panels(back)])
     return _correlate(compiled, dy, weight, back, (g.c, g.image), out, work[panels(back) :])
 
 
@@ -118,12 +118,12 @@ def _sums(g: ConvGeometry, dtype: Any) -> tuple[Any, ...]:
     return sizes, *tables, (np.arange(TURNED) * width).astype(np.int32)
 
 
-def _pack(compiled: Any, weight: Any, bias: Any, g: ConvGeometry, turned: bool, out: Any) -> Any:
-    """Packs the weight, or for dx the `turned` one of a convolution whose adjoint is `g`."""
+def _pack(compiled: Any, weight: Any, bias: Any, g: ConvGeometry, how: int, out: Any) -> Any:
+    """Packs the weight, or for dx the turned one of a convolution whose adjoint is `g`: see the loop."""
     f = g.f // g.group
     units = g.group * -(-f // int(compiled.VECTORS * compiled.lanes(weight.dtype)))
     numbers = weight.reshape(-1), no_bias(weight.dtype) if bias is None else bias, out
-    run(compiled.pack, units, (f, g.c // g.group), turned, _of_weights(g, weight.dtype), *numbers)
+    run(compiled.pack, units, (f, g.c // g.group), how, _of_weights(g, weight.dtype), *numbers)
     return out
 
 
@@ -208,10 +208,7 @@ def _direct(g: ConvGeometry, wide: int, threads: int) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _tiles(g: ConvGeometry, m: int, lanes: int, threads: int) -> tuple[Any, ...]:
-    """Returns elements of work, units of the loop of tiles, and its arguments `cut`, `shared` and `where`.
-
-    The last is the elements of V if all threads transform the images together, else 0.
-    """
+    """Returns elements of work, the loop's units, `cut`, `shared`, `where`, and of a V that all share or 0."""
     of, wide, c = strips(g, m, lanes), WIDTHS[lanes], g.c // g.group
     (rows, columns), panels = of.tiles, -(-(g.f // g.group) // wide)
     samples = max(1, min(g.n, TILES // (rows * columns)))

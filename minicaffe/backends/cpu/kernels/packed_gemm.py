@@ -1,12 +1,10 @@
 """Convolution by weights that were packed before: filters fill vectors, pixels are spread from where they lie.
 
 A panel is the weights of as many filters as VECTORS hold, element by element, and before them the biases: one
-stream for the memory. A tile of some places by a panel's filters stays in registers until all its sums are
-complete, and is turned then, so that places are neighbours again. `where[k]` is how far from a place's first
-pixel the one lies that element k is multiplied with.
-
-The same is done for each point of Winograd's tiles, whose panels are the transformed weights. So a panel is
-(bias, points, elements, filters), with one point if nothing is transformed.
+stream for the memory. A tile of places by filters stays in registers until its sums are complete, and is
+turned then, so that places are neighbours again. where[k] is how far from a place's first pixel the one lies
+that element k is multiplied with. So it is for each point of Winograd's tiles, whose panels are transformed
+weights: a panel is (bias, points, elements, filters), with one point if nothing is transformed.
 """
 
 from typing import Any
@@ -26,6 +24,7 @@ from minicaffe.backends.cpu.vector_ir import lanes as lanes
 # Of a tile, whose sums fill the registers, and of smaller ones: places, and vectors of filters
 PLACES, EVEN, FEW, VECTORS = (14, 8, 7, 2) if wide() else (4, 3, 2, 3)
 STEPS = 1, 2, 4  # pixels from place to place
+WORK, TURNED, KEPT = range(3)  # how weights are packed: see `pack`
 APART = 256, 32  # products that are summed apart, and of transformed tiles, which lose digits
 
 
@@ -102,8 +101,7 @@ def _lines(vectors: int) -> Any:
     def line(a, a0, step, where, steps, b, begins, c, c0, n):
         """The tiles of n neighbouring places; the last computes some of them again.
 
-        steps = (elements, how many are summed apart); begins = (of the weights, of the bias, of what is read
-        next).
+        steps = (elements, how many are summed apart); begins = (weights, bias, what is read next).
         """
         (count, block), (b0, bias, ahead), wide = steps, begins, across(c)
         each, q = max(1, wide * PLACES // n), 0
@@ -350,13 +348,14 @@ def winograd(epilogue, y, cut, shared, matrices, where, x, u, all_v, rest, first
 
 
 @compiled
-def pack(sizes, turned, g, w, bias, out, first, last):
+def pack(sizes, how, g, w, bias, out, first, last):
     """The panels first..last of all groups: G w of each filter and channel, G (points, elements of a kernel).
 
-    sizes = (filters and channels of a group); G has no points if the weights are packed as they are. If it is
-    `turned`, for dx, the weight has the filters as channels, and kernels are reversed.
+    sizes = (filters and channels of a group); G has no points if the weights are packed as they are. How: for
+    dx, TURNED, the weight has the filters as channels, and kernels are reversed; those that stay are KEPT.
     """
     (f, c), (points, size), wide, panels = sizes, g.shape, across(out), -(-sizes[0] // across(out))
+    turned = how == TURNED
     of_filter, of_channel = (size, f * size) if turned else (c * size, size)
     many, room = c * (points if points else size), np.empty(size * wide, out.dtype)
     for unit in range(first, last):
