@@ -58,9 +58,13 @@ class Average:
                 self.swap()
             yield
         finally:
-            with Held():
-                if self.inside:
-                    self.swap()
+            self.leave()
+
+    def leave(self) -> None:
+        """Give the net its weights back, if it has the means."""
+        with Held():
+            if self.inside:
+                self.swap()
 
     def swap(self) -> None:
         """Exchange weights and means; all of them, or none if that fails, at whatever instant."""

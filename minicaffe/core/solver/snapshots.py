@@ -330,8 +330,7 @@ class Saving:
             solver.net.named_params[name].load(values)
         for name, trend in trends.items():
             trend.restore(state.watched.get(f"{name}/{trend.key}", UNTESTED))
-        exists = solver.communicator.bcast_obj(best_path(self.prefix).exists())
-        if "best" in trends and not exists:
+        if not solver.communicator.bcast_obj(best_path(self.prefix).exists()) and "best" in trends:
             trends["best"].at = -1
         for net in (solver.net, *solver.test_nets):
             net.context.seed = state.seed

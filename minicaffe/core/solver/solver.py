@@ -230,6 +230,8 @@ class Solver:
             if not self._alike:
                 self.ranks.begin_alike(self)
             with Held():
+                if self.average is not None:
+                    self.average.leave()  # what interrupted a test may have interrupted its end
                 for _ in range(count):
                     if waiting:
                         deliver()
@@ -314,10 +316,9 @@ class Solver:
         self.watch.weigh(self.rule.weights)
         watched = self._watched = self.watch.told(self.device)
         loss = float(np.mean(watched.losses[: max(self.iterations.recorded, 1)], dtype=np.float64))
-        if watched.stopped:
-            self._raise_diverged(self.watch.iteration(watched), loss)
-        if not math.isfinite(loss):
-            self._raise_diverged(self.iteration, loss)
+        if watched.stopped or not math.isfinite(loss):
+            at = self.watch.iteration(watched) if watched.stopped else self.iteration
+            self._raise_diverged(at, loss)
         if not math.isfinite(watched.weights + watched.running):  # perhaps only the sum of squares
             running = [array for layer in self.net.layers.values() for array in layer.running]
             arrays = map(self.device.to_host, [*self.rule.weights, *running])

@@ -155,8 +155,7 @@ layers:
     (x, label), got = ([blob.data for blob in net.blobs.values() if net.forward()] for net in nets)
     np.testing.assert_array_equal(cuda.to_host(got[1]), label)
     assert (got[0].dtype.name, got[1].dtype.name) == (dtype, "float32")
-    wanted = rounded(x, dtype)
-    near(cuda.to_host(got[0]).astype(np.float64), wanted, EPS[dtype])
+    near(cuda.to_host(got[0]).astype(np.float64), rounded(x, dtype), EPS[dtype])
 
 
 @TYPES

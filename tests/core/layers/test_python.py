@@ -303,6 +303,5 @@ def test_a_blob_as_such_a_layer_sees_it():
 
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
 def test_it_finds_its_phase_and_text(phase):
-    net = Net(parse(FAULTY.replace("WHERE", "some text")), phase, device="cpu")
-    user = net.layers["it"].user
+    user = Net(parse(FAULTY.replace("WHERE", "some text")), phase, device="cpu").layers["it"].user
     assert (user.phase, user.param_str) == (int(phase == "TEST"), "some text")

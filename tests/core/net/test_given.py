@@ -154,8 +154,7 @@ def test_a_diff_that_would_go_nowhere_is_refused_with_the_remedy():
 
 @pytest.mark.parametrize("layer", ["Accuracy, bottom: [ip, label]", "Input, shape: {dim: [3]}"])
 def test_no_remedy_is_named_that_would_not_help(layer):
-    text = f"force_backward: true{SIDE}  - {{name: more, type: {layer}}}\n"
-    net = Net(parse(text), device="cpu")
+    net = Net(parse(f"force_backward: true{SIDE}  - {{name: more, type: {layer}}}\n"), device="cpu")
     with pytest.raises(ShapeError, match="'more' would go nowhere: [^;]*$"):
         net.backward(more=np.zeros(net.blobs["more"].shape))
 

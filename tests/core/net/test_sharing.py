@@ -489,8 +489,7 @@ def test_sixteen_bits_share_with_thirty_two(device):
         test = Net(spec, "TEST", device=device, keep=keep, deterministic=True)
         test.share_with(solver.net)
         poison(test)
-        loss = test.forward(**BATCH)["loss"]
-        losses.append((float(solver.loss()), float(loss)))
+        losses.append((float(solver.loss()), float(test.forward(**BATCH)["loss"])))
     assert losses[0] == losses[1]
 
 

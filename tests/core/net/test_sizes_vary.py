@@ -70,8 +70,7 @@ def test_the_layers_behind_take_the_size_of_each_pass(device):
 
 
 def test_what_cannot_take_the_size_is_named_and_the_net_goes_on():
-    text = MODEL + "  - {name: sum, type: Eltwise, bottom: [some, x]}\n"
-    net = Net(parse(text), device="cpu")
+    net = Net(parse(MODEL + "  - {name: sum, type: Eltwise, bottom: [some, x]}\n"), device="cpu")
     with pytest.raises(ShapeError, match=r"layer 'sum' \(Eltwise\): needs bottoms of one shape"):
         net.forward(x=np.ones((4, 3)), keep=[1, 0, 0, 0])
     assert net.forward(x=np.ones((4, 3)), keep=[1, 1, 1, 1])["sum"].shape == (4, 3)

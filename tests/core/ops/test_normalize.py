@@ -82,8 +82,7 @@ def test_forward_and_back_against_loops(device, shape, kind, eps, data, dtype, s
         if to is not None:
             close_but_for_terms(device, back, dx, terms)
     close_but_for_terms(device, ops.gradients(*given, affine, none, out, work), dx, terms)
-    ones = np.ones(features.kept)
-    dx = ref.backward(x, dy, ref.rows_of(*shape), kind, eps, of, ones)[0]
+    dx = ref.backward(x, dy, ref.rows_of(*shape), kind, eps, of, np.ones(features.kept))[0]
     close_but_for_terms(device, ops.gradients(*given, None, none, out, work), dx, terms)
     same(device, x_there, x)
     same(device, dy_there, dy)

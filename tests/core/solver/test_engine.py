@@ -39,8 +39,7 @@ def folder(monkeypatch, path):
 
 
 def solver(own="auto", **options):
-    spec = parse(MODEL.replace("ENGINE", own))
-    return Solver(spec, device="cpu", report=Report(), **options)
+    return Solver(parse(MODEL.replace("ENGINE", own)), device="cpu", report=Report(), **options)
 
 
 def trained(**options):

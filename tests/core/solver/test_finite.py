@@ -226,8 +226,7 @@ def test_a_number_that_is_not_finite_once_only():
 
 def test_losses_that_are_finite_and_whose_sum_is_not():
     solver = made(spoilt("at: 99"))
-    look = Look(solver.net, check=True)
-    said = diagnosis(solver, look, [], float("inf"), float("inf"))
+    said = diagnosis(solver, Look(solver.net, check=True), [], float("inf"), float("inf"))
     assert said == f"the loss is inf, lr {solver.rate:g}, a sum of finite losses"
 
 

@@ -28,8 +28,7 @@ class PackedGemm(Engine):
 
     def refuses(self, g: ConvGeometry) -> str | None:
         """Returns why it cannot compute a shape: its indices have 32 bits; None if it can."""
-        elements = workspace(PackedGemm.weight_gradient, "cpu", g) + math.prod(g.weight_shape)
-        if elements >= INDICES:
+        if workspace(PackedGemm.weight_gradient, "cpu", g) + math.prod(g.weight_shape) >= INDICES:
             return f"it needs images of a block, and weights, of less than {INDICES} numbers"
         return None
 

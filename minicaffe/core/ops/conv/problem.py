@@ -112,9 +112,7 @@ class Case:
             return int(engine.cuda_workspace(self.g, limit, self.dtype.itemsize))
         measure = engine.forward_workspace if way == "forward" else engine.workspace
         elsewhere = engine.packed(self.g) if way == "forward" and self.infers else 0
-        # Each piece begins at a cache line
-        apart = -(-(measure(self.g, limit) - elsewhere) // LINE) * LINE
-        return int(shares * apart)
+        return int(shares * -(-(measure(self.g, limit) - elsewhere) // LINE) * LINE)  # whole lines
 
     def _bytes(self, name: str, shares: int) -> int:
         return self.whole(self._elements(name, shares), shares) * self.dtype.itemsize
@@ -209,8 +207,7 @@ class Case:
         """Whether on CUDA other engines are always faster, so that it is not measured."""
         if self._product:
             return not ENGINES[name].one_product
-        by_sample = ENGINES[name].launches_by_sample
-        return self.device.is_cuda and by_sample and self._suits("batched")
+        return self.device.is_cuda and ENGINES[name].launches_by_sample and self._suits("batched")
 
     def _suits(self, name: str) -> bool:
         """Whether an engine can be used and, for float16 and bfloat16, sums over samples in float32."""
