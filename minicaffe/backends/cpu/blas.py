@@ -25,8 +25,7 @@ def address(dtype: Any) -> int | None:
     True
     """
     letter = {"f": "s", "d": "d"}[np.dtype(dtype).char]
-    products = (threads.of_blas(name.format(letter)) for name in NAMES)
-    product = next(filter(None, products), None)
+    product = next(filter(None, (threads.of_blas(name.format(letter)) for name in NAMES)), None)
     return product and ctypes.cast(product, ctypes.c_void_p).value
 
 

@@ -89,11 +89,9 @@ class _Words:
         if isinstance(gives, types.Array):
             return self.array(gives, kind[1] < 0)
         if kind is Tail:
-            words = [self.word() for _ in range(3)]
-            return target.make_tuple(builder, gives, [*words, self.piece])
+            return target.make_tuple(builder, gives, [*[self.word() for _ in range(3)], self.piece])
         if isinstance(gives, types.BaseTuple):
-            values = [self.value(one, _type(one)) for one in kind]
-            return target.make_tuple(builder, gives, values)
+            return target.make_tuple(builder, gives, [self.value(one, _type(one)) for one in kind])
         word, form = self.word(), target.get_value_type(gives)
         if isinstance(gives, types.Float):
             bits = ir.IntType(gives.bitwidth)

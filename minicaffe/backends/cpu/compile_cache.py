@@ -99,8 +99,7 @@ def _can_keep() -> bool:
 def _read(file: Path, key: bytes) -> bytes:
     """The code in a file. Raises OSError and ValueError if there is none to be trusted."""
     with open(file, "rb") as opened:
-        owner = os.fstat(opened.fileno()).st_uid
-        if owner not in (0, getattr(os, "geteuid", lambda: 0)()):
+        if os.fstat(opened.fileno()).st_uid not in (0, getattr(os, "geteuid", lambda: 0)()):
             raise ValueError
         content = opened.read()
     expected, code = content[:DIGEST], content[DIGEST:]

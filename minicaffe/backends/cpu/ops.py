@@ -431,8 +431,7 @@ def through(compiled, x, g, rows, norm, stats, out):
 
 def run_rows(compiled: Any, name: str, x: Any, rows: Any, *args: Any) -> None:
     """Run a compiled loop of x over the rows, in the form for their entries."""
-    across = rows.inner == 1 and rows.kept > 1
-    loop = getattr(compiled, name + "_across" if across else name)
+    loop = getattr(compiled, name + "_across" if rows.inner == 1 and rows.kept > 1 else name)
     call(loop, rows.count, x, *args, grain=max(1, GRAIN // max(1, rows.length)))
 
 
@@ -590,8 +589,7 @@ def squares(compiled, x, out, parts, bad, add):
 
 @row("nan_guard.decide", "sums", of="square")
 def decide(compiled, loss, square, limit, pass_over, flags, going, factor, refused):
-    args = loss, square, float(limit), pass_over, flags, going, factor, refused
-    call(compiled.judge, 1, *args)
+    call(compiled.judge, 1, loss, square, float(limit), pass_over, flags, going, factor, refused)
 
 
 @row("gemm.gemm", "product", of="out", blas=True)
@@ -682,8 +680,7 @@ def im2col(compiled, x, window, out, layout, places):
     numbers = numbers_of(x.shape, window, places, layout)
     if numbers.steps[-1] != 1:
         return NotImplemented
-    args = x, *numbers.shapes, out, numbers.steps
-    return call(compiled.im2col, math.prod(x.shape[:2]), *args)
+    return call(compiled.im2col, math.prod(x.shape[:2]), x, *numbers.shapes, out, numbers.steps)
 
 
 @row("im2col.col2im", "im2col", of="out")

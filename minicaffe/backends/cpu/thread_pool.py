@@ -104,8 +104,7 @@ class CompiledCrew(Crew):
 
     def __init__(self, threads: int, replay: Any):
         self._replay, self.lead = replay, replay.lead
-        lines = 2 + 2 * threads
-        self._memory = np.zeros((lines + 1) * replay.LINE // 8, np.int64)
+        self._memory = np.zeros((3 + 2 * threads) * replay.LINE // 8, np.int64)
         start = self._memory.ctypes.data
         self.where = start + -start % replay.LINE
         looks, yields = OF_MANY if threads > (os.cpu_count() or 1) else PATIENCE

@@ -160,8 +160,7 @@ def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
     A slice has at least `grain` units, if there is more than one. An argument Piece(work) is divided into
     pieces of one size, one per slice, in order. The call is recorded, if this thread records.
     """
-    most = 1 if inside.get() else share()
-    slices = min(n, max(1, min(n // grain, most)))
+    slices = min(n, max(1, min(n // grain, 1 if inside.get() else share())))
     if slices:
         row = LoopCommand(loop, args, n, slices)
         if state.trace is not None:

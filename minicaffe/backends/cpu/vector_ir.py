@@ -86,6 +86,23 @@ class Emitter:
         to = self.builder.bitcast(pointer, vector.type.as_pointer())
         self.builder.store(vector, to).align = self.context.get_abi_sizeof(vector.type.element)
 
+    def within(self, start: Any, limit: Any) -> Any:
+        """A mask of the lanes l with 0 <= start + l < limit."""
+        lane = ir.Constant(ir.VectorType(LONG, self.count), [*range(self.count)])
+        numbers = self.builder.add(self.repeated(start), lane)
+        return self.builder.icmp_unsigned("<", numbers, self.repeated(limit))
+
+    def load_some(self, pointer: Any, mask: Any) -> Any:
+        """A vector that has zeros, and reads nothing, where the mask has none."""
+        to = self.builder.bitcast(pointer, self.vector.as_pointer())
+        args = to, INT(self.size), mask, self.zero()
+        return self.intrinsic(f"masked.load.{self.name}.p0{self.name}", self.vector, *args)
+
+    def store_some(self, vector: Any, pointer: Any, mask: Any) -> None:
+        """The lanes that a mask has."""
+        args = vector, self.builder.bitcast(pointer, self.vector.as_pointer()), INT(self.size), mask
+        self.intrinsic(f"masked.store.{self.name}.p0{self.name}", ir.VoidType(), *args)
+
     def store_rows(self, vectors: Sequence[Any], pointer: Any, apart: Any) -> None:
         """Vectors, to lines so far apart."""
         for r, vector in enumerate(vectors):
@@ -108,7 +125,7 @@ class Emitter:
 
     def repeated(self, number: Any) -> Any:
         """A number in all lanes."""
-        none = ir.Constant(self.vector, ir.Undefined)
+        none = ir.Constant(ir.VectorType(number.type, self.count), ir.Undefined)
         return self.pick(self.builder.insert_element(none, number, INT(0)), [0] * self.count)
 
     def fused(self, left: Any, right: Any, more: Any) -> Any:

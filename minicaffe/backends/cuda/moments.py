@@ -55,8 +55,7 @@ def spread(rows: Any) -> tuple[tuple[int, int], int]:
     wide = SECTOR if rows.inner == 1 and rows.kept > 1 else 1
     while THREADS // wide > max(1, rows.length):  # more lanes than entries
         wide *= 2
-    parts = min(GRID, max(1, rows.length * wide // (EACH * THREADS)))
-    return (-(-rows.count // wide), parts), wide
+    return (-(-rows.count // wide), min(GRID, max(1, rows.length * wide // (EACH * THREADS)))), wide
 
 
 def ends(affine: Any, out: Any) -> tuple[Any, ...]:

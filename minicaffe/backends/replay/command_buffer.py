@@ -124,8 +124,7 @@ class Script:
             for t, mine in enumerate(here):
                 met = (i for i in reversed(range(at, len(seen))) if mine.collides(by_any[i]))
                 if (last := next(met, None)) is not None:
-                    others = seen[last][:t] + seen[last][t + 1 :]
-                    at = last + any(map(mine.collides, others))
+                    at = last + any(map(mine.collides, seen[last][:t] + seen[last][t + 1 :]))
             if at == len(seen):
                 self.stages.append([[] for _ in range(self.walkers)])
                 seen.append([Touched()] * self.walkers)

@@ -138,8 +138,7 @@ def _prepare(steps: Sequence[Step]) -> None:
 
 def refuses(step: Step) -> bool:
     """Whether a layer may refuse labels, indices or regions; a replay then only sets its flag."""
-    on_cpu = not step.layer.context.device.is_cuda
-    return on_cpu and type(step.layer).check is not Layer.check
+    return not step.layer.context.device.is_cuda and type(step.layer).check is not Layer.check
 
 
 def checks(steps: Sequence[Step]) -> Call:

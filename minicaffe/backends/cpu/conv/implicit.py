@@ -61,8 +61,7 @@ def _cut(g: ConvGeometry, threads: int) -> tuple[int, int]:
     """Returns output rows of a band, and parts of a group's filters, with which threads have equal work."""
     units, bands = g.n * g.group, -(-g.out[0] // band(g, g.group))
     bands = 1 if g.window.is_point else bands  # it fills no tile
-    most = min(g.out[0], 2 * g.places // PLACES)
-    rows = -(-g.out[0] // even_parts(units, threads, most, bands))
+    rows = -(-g.out[0] // even_parts(units, threads, min(g.out[0], 2 * g.places // PLACES), bands))
     units *= -(-g.out[0] // rows)
     return rows, even_parts(units, threads, max(1, g.f // g.group // FILTERS))
 

@@ -171,10 +171,8 @@ def _copied(g: ConvGeometry, lines: int) -> tuple[int, int, int]:
     window, n = g.window, _lines(g)[1]
     if not any(window.pad) and n >= FEWEST:
         return 0, 0, 0
-    (dilations, kernel), (down, step) = (
-        (two(one, 1) for one in (window.dilation, window.kernel)),
-        two(window.stride, 1),
-    )
+    sizes = window.dilation, window.kernel, window.stride
+    dilations, kernel, (down, step) = (two(one, 1) for one in sizes)
     rows, pixels = (d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True))
     pitch = -(-(step * (max(n, FEWEST) - 1) + pixels) // 16) * 16
     return rows, pitch, ((lines - 1) * down + rows) * pitch
@@ -187,11 +185,8 @@ def _direct(g: ConvGeometry, wide: int, threads: int) -> tuple[Any, ...]:
     panels, bands, parts = -(-f // wide), 1, 1
     most = max(1, min(0 if copies else BLOCK // (lines * n), g.n // threads))
     whole = g.group * -(-g.n // most)
-    if not evenly(
-        whole, threads
-    ):  # few pictures: threads share the panels if they can, else the lines
-        alone = f % wide == 0 and evenly(whole * panels, threads) and not copies
-        if alone or lines == 1:
+    if not evenly(whole, threads):  # threads share the panels if they can, else the lines
+        if (f % wide == 0 and evenly(whole * panels, threads) and not copies) or lines == 1:
             parts = even_parts(whole, threads, panels)
         else:
             bands = even_parts(whole, threads, lines)

@@ -29,8 +29,7 @@ def room(g: ConvGeometry, m: int, back: bool = False) -> int:
     g, most = adjoint(g) if back else g, 0
     for lanes in filters.WIDTHS:
         tiles, blocks = strips(g, m, lanes), filters.filters(g, m, lanes)
-        size = tiles.least if is_plain else tiles.enough
-        most = max(most, size, blocks.least if blocks else 0)
+        most = max(most, tiles.least if is_plain else tiles.enough, blocks.least if blocks else 0)
     return most
 
 
@@ -112,8 +111,7 @@ def _transformed(
     size = math.prod(matrix.shape[:2]) * g.f * k
     kernel_args = matrix, weight.reshape(-1), (f, k), turned, work[:size]
     kernels, blas = with_blas("winograd", weight.dtype)
-    rows = g.c * len(matrix) if turned else g.f
-    run(kernels.transform, rows, blas, *kernel_args)
+    run(kernels.transform, g.c * len(matrix) if turned else g.f, blas, *kernel_args)
     return work[:size], work[size:]
 
 

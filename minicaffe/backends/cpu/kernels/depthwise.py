@@ -111,8 +111,7 @@ def sums_of(side: int) -> Any:
         totals = [cgutils.alloca_once_value(builder, on.zero()) for _ in elements]
         met = [on.at(x, here, mul(down, LONG(i)), mul(right, LONG(j))) for i, j in elements]
         with cgutils.for_range(builder, rows) as r, cgutils.for_range(builder, across) as q:
-            place = mul(LONG(on.count), add(mul(r.index, across), q.index))
-            gradient = on.load(on.at(dy, place))
+            gradient = on.load(on.at(dy, mul(LONG(on.count), add(mul(r.index, across), q.index))))
             shift = add(mul(r.index, pitch), mul(q.index, LONG(on.count)))
             for pixel, total in zip(met, totals, strict=True):
                 on.multiply_add(gradient, on.load(on.at(pixel, shift)), total)

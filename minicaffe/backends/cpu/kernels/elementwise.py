@@ -32,8 +32,7 @@ def formula(name: str, part: str, dtype: Any) -> Any:
     In place a block at a time is held aside: of two arrays that overlap no vectors are made, and of one, where
     some entries stay as they are, only those others would be stored, lane by lane on many processors.
     """
-    meaning = {**WORDS, **maths.words(dtype)}
-    f = helper(typed(getattr(FORMULAS[name], part), dtype, meaning))
+    f = helper(typed(getattr(FORMULAS[name], part), dtype, {**WORDS, **maths.words(dtype)}))
 
     def forward(x, numbers, y, first, last):
         if x.ctypes.data == y.ctypes.data:

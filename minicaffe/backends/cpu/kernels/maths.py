@@ -75,8 +75,7 @@ def tanh(x: Any) -> Any:
 def log64(x: Any) -> Any:
     """The natural logarithm; NaN below 0."""
     tiny = x < 2.2250738585072014e-308
-    y = np.float64(x * 18014398509481984.0 if tiny else x)
-    bits = y.view(np.int64)
+    bits = np.float64(x * 18014398509481984.0 if tiny else x).view(np.int64)
     up = np.int64(1) if (bits & FRACTION) > ROOT else np.int64(0)
     k = (bits >> np.int64(52)) - np.int64(1023) + up
     f = np.int64((bits & FRACTION) | ((np.int64(1023) - up) << np.int64(52))).view(np.float64) - 1.0

@@ -57,7 +57,8 @@ def _tile(places: int, vectors: int, step: int) -> Any:
                 line = on.at(right, mul(loop.index, LONG(wide)))
                 pixels = on.at(left, builder.load(on.at(where, loop.index)))
                 weights = [on.load(on.at(line, LONG(v * on.count))) for v in range(vectors)]
-                on.prefetch(on.at(next_one, mul(loop.index, each)))
+                for further in range(0, 32 if places == FEW else 16, 16):
+                    on.prefetch(on.at(next_one, mul(loop.index, each), LONG(further)))
                 for i, own in enumerate(tile):
                     number = on.spread(on.at(pixels, LONG(i * step)))
                     for vector, one in zip(weights, own, strict=True):
@@ -103,11 +104,12 @@ def _lines(vectors: int) -> Any:
 
         steps = (elements, how many are summed apart); begins = (weights, bias, what is read next).
         """
-        (count, block), (b0, bias, ahead), wide = steps, begins, across(c)
-        each, q = max(1, wide * PLACES // n), 0
+        (count, block), (b0, bias, ahead), wide, q = steps, begins, across(c), 0
         alike = step == 1 and n % PLACES > 0 and n % EVEN == 0 and n < 2 * PLACES
+        size = EVEN if alike else PLACES
+        each = (wide * size + n - 1) // n  # of what is read next, for each step of a tile
         while q < n:  # of fewer than FEW, what is behind them is of no meaning, and written over
-            args = (where, count, block, b, b0, bias, ahead + q // PLACES * each * count, each, c)
+            args = (where, count, block, b, b0, bias, ahead + q // size * each * count, each, c)
             if alike:
                 even(a, a0 + q, *args, c0 + q * wide)
                 q += EVEN
@@ -327,11 +329,8 @@ def winograd(epilogue, y, cut, shared, matrices, where, x, u, all_v, rest, first
             bias, k, filters = (g * panels + i) * size, g * f + i * wide, min(wide, f - i * wide)
             for point in range(points):
                 begin, here = bias + (1 + point * c) * wide, point * of_v + g * c * line
-                begins, to, steps = (
-                    (begin, -1, begin + c * wide),
-                    point * count * wide,
-                    (c, APART[1]),
-                )
+                begins, steps = (begin, -1, begin + c * wide), (c, APART[1])
+                to = point * count * wide
                 _line(filters, v, here, 1, where, steps, u, begins, products, to, count)
             for sample in range(some):
                 for tile in range(each):  # from the right: what is beyond the edge is written over

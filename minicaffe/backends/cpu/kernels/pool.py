@@ -201,8 +201,7 @@ def max_pool(x, image, window, out, work, y, which, first, last):
             lay(x, start, image, window[2], extent, least, work)
             source, base = work, 0
         _best_along(source, base, work, 0, along, kw, 1, 1, work, size, 2 * size)
-        names = work, 2 * size
-        _best_down(work, size, *names, down, kh, pitch, kw, work, 3 * size, 4 * size)
+        _best_down(work, size, work, 2 * size, down, kh, pitch, kw, work, 3 * size, 4 * size)
         for oy in range(oh):
             row, here = to + oy * ow, 3 * size + oy * sh * pitch
             if sw == 2:  # said apart: a step known beforehand becomes vector loads
@@ -316,8 +315,7 @@ def _best_of_four(count: int) -> Any:
             for k in (2, 1, 0):
                 same = builder.fcmp_ordered("==", pixels[k], best)
                 number = builder.select(same, on.integers(k), number)
-            is_pixel = builder.fcmp_ordered(">", best, least)
-            number = builder.select(is_pixel, number, on.integers(-1))
+            number = builder.select(builder.fcmp_ordered(">", best, least), number, on.integers(-1))
             on.store(number, on.at(which, to))
 
     return best

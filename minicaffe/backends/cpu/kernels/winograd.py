@@ -121,8 +121,7 @@ def input_gradient(blas, shared, dy, u, dx, rest, first, last):
         where = dy, s * f * oh * ow, (f, oh, ow), (0, f), ends, 0, line, (0, 0), step
         read_results(where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
         count = ends[0] * ends[1] * ends[2]
-        product_args = u, (out, of_m, m), (v, of_v, k), points, groups, line, count
-        _by_blas(blas, *product_args)
+        _by_blas(blas, u, (out, of_m, m), (v, of_v, k), points, groups, line, count)
         pixels = dx, s * c * h * w, (c, h, w), ends, line, pads[0], step
         add_up(v, of_v, images, *pixels, cut, places[0], room)
 

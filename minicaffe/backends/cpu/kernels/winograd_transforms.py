@@ -37,7 +37,6 @@ import numpy as np
 from numba.core import cgutils
 
 from minicaffe.backends.cpu import at, helper
-from minicaffe.backends.cpu.kernels.space_to_depth import stepped
 from minicaffe.backends.cpu.vector_ir import LONG, Emitter, add_vector, emitted, ir, lanes_of
 
 IMAGES = ((4, 4), (3, 3), (2, 2))  # halves of the sizes of B'
@@ -47,8 +46,8 @@ RESULTS = ((4, 2), (3, 2), (4, 1), (3, 1), (2, 1))  # and of A
 class _Transform(Emitter):
     """One matrix: its numbers in registers, or near."""
 
-    def __init__(self, on: Emitter, numbers: Any, sizes: tuple[int, int]):
-        super().__init__(on.context, on.builder, on.kind)
+    def __init__(self, on: Emitter, numbers: Any, sizes: tuple[int, int], count: int = 0):
+        super().__init__(on.context, on.builder, on.kind, count)
         self.pairs, self.halves = sizes
         self.numbers = {}
         for entry in np.ndindex(2, *sizes):
@@ -196,13 +195,49 @@ def _rows(known: Any, back: bool = False, add_to: bool = False) -> Any:
     return rows
 
 
+def _beside(known: Any, move_of: Any) -> Any:
+    """The transform of whole tiles that lie in an image: `move_of` a size is how far its neighbour is."""
+
+    @emitted("x")
+    def beside(on, matrix, x, here, image, corner, points, to, apart, some):
+        """points[to + (i t + j) apart + q] = (P tile P')[i, j] of tiles q < some, as many as a vector holds.
+
+        The first begins at a `corner` of the image (h, w) at x[here], around which all is 0.
+        """
+        builder, ((h, w), (top, left)) = on.builder, (image, corner)
+        across = [on.within(builder.add(left, LONG(side)), w) for side in (0, on.count)]
+        none = ir.Constant(across[0].type, None)
+        for by in of_sizes(on, matrix, known):
+            half = _Transform(on, matrix[0], (by.pairs, by.halves), on.count // 2)
+            t, a, mask, rows = 2 * by.pairs, 2 * by.halves, half.within(LONG(0), some), []
+            for i in range(a):
+                row = builder.add(top, LONG(i))
+                begin, inside = (
+                    on.at(x, here, builder.mul(row, w), left),
+                    builder.icmp_unsigned("<", row, h),
+                )
+                masks = [builder.select(inside, mask, none) for mask in across]
+                rows.append([*map(on.load_some, (begin, on.at(begin, LONG(on.count))), masks)])
+            low, high = map(by.to_points, zip(*rows, strict=True))
+            places = [min(move_of(a) * q, 2 * on.count - a) for q in range(half.count)]
+            for i, pair in enumerate(zip(low, high, strict=True)):
+                tiles = [on.pick(pair[0], [q + j for q in places], pair[1]) for j in range(a)]
+                for j, vector in enumerate(half.to_points(tiles)):
+                    place = on.at(points, to, builder.mul(apart, LONG(i * t + j)))
+                    half.store_some(vector, place, mask)
+
+    return beside
+
+
+image_tiles = _beside(IMAGES, lambda size: 2 if size == 4 else 4)
+result_tiles = _beside(RESULTS, lambda size: size)
 image_columns, image_rows = _columns(IMAGES), _rows(IMAGES)
 result_columns, result_rows = _columns(RESULTS), _rows(RESULTS)
 columns_back, rows_back = _columns(RESULTS, True), _rows(RESULTS, True)
 columns_added, rows_added = _columns(IMAGES, True, True), _rows(IMAGES, True, True)
 
 
-def _reader(columns: Any, rows: Any) -> Any:
+def _reader(tiles: Any, columns: Any, rows: Any) -> Any:
     """`read` by one kind of matrix."""
 
     @helper
@@ -220,9 +255,17 @@ def _reader(columns: Any, rows: Any) -> Any:
         down, along, alike = planes
         strips, size = ends[0] * ends[1], max(1, 2 * p0.shape[2])
         t0, t1 = max(1, 2 * p0.shape[1]), 2 * p1.shape[1]
-        begin, skip = max(0, pad[1]), max(0, -pad[1])
-        across = w - skip
-        whole = between == 1 and across >= lanes_of(x) and p0.shape[1]
+        each = min(lanes_of(x) // 2, (2 * lanes_of(x) - size) // step[1] + 1)
+        plain = further == between == down == along == 1 and p0.shape == p1.shape
+        if plain and 2 * ends[2] >= each:  # else too few of a vector's lanes are used
+            for unit in range(channels[0] * strips, channels[1] * strips):
+                channel, i = divmod(unit, strips)
+                (sample, row), to = divmod(i, ends[1]), (channel - channels[0]) * line + i * ends[2]
+                here, top = start + (sample * c + channel) * h * w, (high + row) * step[0] - pad[0]
+                for q in range(0, ends[2], each):
+                    corner, some = (top, q * step[1] - pad[1]), ends[2] - q
+                    tiles(of_rows, x, here, (h, w), corner, points, to + q, apart, some)
+            return
         for q in range(own):
             room[at(q)] = 0
         for channel in range(channels[0] * down, channels[1] * down):
@@ -235,18 +278,12 @@ def _reader(columns: Any, rows: Any) -> Any:
                     phase, number = divmod(high + row, many)
                     top = number * step[0] * further + phase + plane - pad[0]
                     here, to = start + (sample * c + which) * h * w, i * t0 * pitch
-                    if whole and 0 <= top < h - (size - 1) * further:
-                        here += top * w + skip
-                        columns(of_columns, x, here, further * w, room, to + begin, pitch, across)
-                        continue
                     for j in range(size):
-                        line_of, image_row = own + j * pitch, top + j * further
+                        line_of, r = own + j * pitch, top + j * further
                         for q in range(pitch):
                             room[at(line_of + q)] = 0
-                        if 0 <= image_row < h:
-                            _deal(
-                                x, here + image_row * w, w, pad[1], between, room, line_of, cut[5]
-                            )
+                        if 0 <= r < h:
+                            _deal(x, here + r * w, w, pad[1], between, room, line_of, cut[5])
                     if p0.shape[1]:
                         columns(of_columns, room, own, pitch, room, to, pitch, pitch)
                     else:
@@ -261,7 +298,8 @@ def _reader(columns: Any, rows: Any) -> Any:
     return read
 
 
-read_images, read_results = _reader(image_columns, image_rows), _reader(result_columns, result_rows)
+read_images = _reader(image_tiles, image_columns, image_rows)
+read_results = _reader(result_tiles, result_columns, result_rows)
 
 
 @helper
@@ -271,9 +309,6 @@ def _deal(x, line, w, pad, between, room, to, seen):
         first = max(0, -((phase - pad) // between))
         last, here = min(seen, (w - 1 + pad - phase) // between + 1), line + phase - pad
         place = to + phase * seen
-        if last - first >= lanes_of(x):
-            stepped(x, here + first * between, between, room, place + first, last - first)
-            continue
         for q in range(first, last):
             room[at(place + q)] = x[at(here + q * between)]
 
