@@ -149,16 +149,16 @@ def ratio_of(row: dict, who: str) -> dict | None:
 
 def zoo_table(nets: dict, peers: list[str]) -> str:
     """A row a net: inference of one sample, then a training step."""
-    rows = []
+    rows, batch = [], max(net["batch"]["train"] for net in nets.values())
     for name, net in nets.items():
-        row = [NETS[name]]
+        own = net["batch"]["train"]
+        row = [NETS[name] if own == batch else f"{NETS[name]} (training step of {own})"]
         for way, others in (("infer", peers), ("train", ["torch"])):
             row.append(milliseconds(net[way]["ms"]["minicaffe"], spread=True))
             for who in others:
                 ratio = ratio_of(net[way], who)
                 row.append(faster(ratio) if ratio else "-")
         rows.append(row)
-    (batch,) = {net["batch"]["train"] for net in nets.values()}
     head = ["inference of one sample", "ms", *(PEERS[who] for who in peers)]
     return lay_out([*head, f"training step of {batch}, ms", PEERS["torch"]], rows)
 

@@ -1,8 +1,8 @@
 """Tiles of images as Winograd's convolution has them: read and written, transformed on the way.
 
-A strip is a row of tiles. Its columns are transformed as they lie, a whole row of the image at a time, into
-`room`, where zeros are the padding; from there rows of tiles are taken, as many as a vector has lanes, and
-transformed in turn. Back it goes the other way, and what lies beyond the image's edge stays in the room.
+A strip is a row of tiles. Its neighbours are transformed from the image, without strides and dilation: see
+`_beside`. Else whole rows of pixels are transformed into `room`, where zeros are the padding, and from there
+rows of tiles. Back it goes the other way, and what lies beyond the image's edge stays in the room.
 
 Points lie in memory as (t0 t1, channels, tiles), a matrix each, `apart`, with lines of so many elements: whole
 vectors are written, and what is behind the last tile of a channel is of no meaning.
