@@ -56,7 +56,7 @@ def measure(case: Case, names: tuple[str, ...] | None = None) -> dict[str, Findi
     names = case.candidates if names is None else names
     date, g, findings = time.strftime("%Y-%m-%d"), case.g, {}
     few = _Arrays(case, _corner(case, names), names)
-    exact = _Arrays(dataclasses.replace(case, dtype=np.dtype("f8")), few.g, names, few)
+    exact = _Arrays(dataclasses.replace(case, dtype=np.dtype("f8")), few.g, (), few)
     most = few
     for direction in DIRECTIONS[: 1 if case.infers else None]:
         reference = exact.truth(direction)
@@ -149,12 +149,11 @@ class _Arrays:
             for i, array in enumerate(arrays):
                 _repeat(device, np.roll(block, i), array.reshape(-1))
             self.x, self.dy, self.weight, self.bias = arrays
-        self.outs = {
-            name: aligned.empty(device.xp, shape, case.dtype)
-            for name, shape in zip(DIRECTIONS, (g.y_shape, g.x_shape, g.weight_shape), strict=True)
-        }
-        for out in self.outs.values():  # filled, so that no run touches their pages first
-            out.fill(0)
+        self.outs: dict[str, Any] = {}
+        of_outs = (g.y_shape, g.x_shape, g.weight_shape)[: 1 if case.infers else None]
+        for name, shape in zip(DIRECTIONS, of_outs, strict=False):
+            self.outs[name] = aligned.empty(device.xp, shape, case.dtype)
+            self.outs[name].fill(0)  # so that no run touches their pages first
         self.panels: dict[str, Any] = {}
         self.sizes = {name: case.of(g).workspace(name) for name in {*names, REFERENCE}}
         self.work = aligned.empty(device.xp, max(self.sizes.values()), case.dtype)
