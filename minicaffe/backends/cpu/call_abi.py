@@ -89,7 +89,7 @@ class _Words:
         if isinstance(gives, types.Array):
             return self.array(gives, kind[1] < 0)
         if kind is Tail:
-            return target.make_tuple(builder, gives, [*[self.word() for _ in range(3)], self.piece])
+            return target.make_tuple(builder, gives, [*(self.word() for _ in range(3)), self.piece])
         if isinstance(gives, types.BaseTuple):
             return target.make_tuple(builder, gives, [self.value(one, _type(one)) for one in kind])
         word, form = self.word(), target.get_value_type(gives)

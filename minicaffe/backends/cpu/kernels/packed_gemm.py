@@ -57,8 +57,7 @@ def _tile(places: int, vectors: int, step: int) -> Any:
                 line = on.at(right, mul(loop.index, LONG(wide)))
                 pixels = on.at(left, builder.load(on.at(where, loop.index)))
                 weights = [on.load(on.at(line, LONG(v * on.count))) for v in range(vectors)]
-                for further in range(0, 32 if places == FEW else 16, 16):
-                    on.prefetch(on.at(next_one, mul(loop.index, each), LONG(further)))
+                on.prefetch(on.at(next_one, mul(loop.index, each)))
                 for i, own in enumerate(tile):
                     number = on.spread(on.at(pixels, LONG(i * step)))
                     for vector, one in zip(weights, own, strict=True):
@@ -107,7 +106,8 @@ def _lines(vectors: int) -> Any:
         (count, block), (b0, bias, ahead), wide, q = steps, begins, across(c), 0
         alike = step == 1 and n % PLACES > 0 and n % EVEN == 0 and n < 2 * PLACES
         size = EVEN if alike else PLACES
-        each = (wide * size + n - 1) // n  # of what is read next, for each step of a tile
+        tiles = (n + size - 1) // size
+        each = (wide + tiles - 1) // tiles  # of what is read next, for each step of a tile
         while q < n:  # of fewer than FEW, what is behind them is of no meaning, and written over
             args = (where, count, block, b, b0, bias, ahead + q // size * each * count, each, c)
             if alike:

@@ -119,7 +119,7 @@ def lstm_unit(acts, r, row, cont, c_prev, d, c, h, first, last):
             acts[at(k)] = tanh(acts[at(k)])
         for j in range(d):
             i, f, g = start + j, start + d + j, start + 3 * d + j
-            c[at(mine + j)] = (go * acts[at(f)] * c_prev[at(mine + j)]) + acts[at(i)] * acts[at(g)]
+            c[at(mine + j)] = go * acts[at(f)] * c_prev[at(mine + j)] + acts[at(i)] * acts[at(g)]
         for j in range(d):
             h[at(mine + j)] = tanh(c[at(mine + j)])
         for j in range(d):

@@ -212,10 +212,8 @@ def _beside(known: Any, move_of: Any) -> Any:
             t, a, mask, rows = 2 * by.pairs, 2 * by.halves, half.within(LONG(0), some), []
             for i in range(a):
                 row = builder.add(top, LONG(i))
-                begin, inside = (
-                    on.at(x, here, builder.mul(row, w), left),
-                    builder.icmp_unsigned("<", row, h),
-                )
+                begin = on.at(x, here, builder.mul(row, w), left)
+                inside = builder.icmp_unsigned("<", row, h)
                 masks = [builder.select(inside, mask, none) for mask in across]
                 rows.append([*map(on.load_some, (begin, on.at(begin, LONG(on.count))), masks)])
             low, high = map(by.to_points, zip(*rows, strict=True))
