@@ -8,8 +8,7 @@ import soak
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 @pytest.mark.parametrize(
-    "part",
-    ["resumes", *(pytest.param(one, marks=pytest.mark.long) for one in ("iterations",))],
+    "part", ["resumes", *(pytest.param(one, marks=pytest.mark.long) for one in ("iterations",))]
 )
 def test_nothing_grows(part, monkeypatch, few_digits):
     monkeypatch.setattr(soak, "ROWS", 4)

@@ -41,16 +41,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         CASES[function] += 1
 
 
-def is_slow(seconds: float, cases: int) -> bool:
-    return seconds > LIMIT and (seconds > EACH * cases or seconds > MOST)
-
-
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):  # of pytest-xdist
         session.config.workeroutput["costs"] = dict(SECONDS), dict(CASES)
         return
     known = json.loads(RESULT.read_text())
-    slow = [name for name in sorted(SECONDS) if is_slow(SECONDS[name], CASES[name])]
+    most = {name: max(LIMIT, min(EACH * CASES[name], MOST)) for name in sorted(SECONDS)}
+    slow = [name for name in most if SECONDS[name] > most[name]]
     costs = {name: round(SECONDS[name], 1) for name in slow if name not in known["alone"]}
     known["slow"] = costs if session.config.getoption("full") else {**known["slow"], **costs}
     RESULT.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")

@@ -1,9 +1,9 @@
 """Fusion of neighbouring compiled loops over the same entries: memory is read and written once.
 
-In inference a BatchNorm is fused with a Scale, and both with a ReLU; so is the sum of two blobs with a ReLU. A
-ReLU in place and a pooling that follow a convolution become its epilogue, which runs while the outputs are
-still in the cache. The results are equal to the bit. With other steps (BatchNorm, sums, other functions) an
-epilogue is no faster: examples/benchmarks/results/epilogues_cpu.json.
+A BatchNorm is fused with a Scale, and both with a ReLU; so is the sum of two blobs with a ReLU. A ReLU in
+place and a pooling that follow a convolution become its epilogue, which runs while the outputs are still in
+the cache. The results are equal to the bit. With other steps (BatchNorm, sums, other functions) an epilogue
+is no faster: examples/benchmarks/results/epilogues_cpu.json.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,6 +59,18 @@ def _scaled(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
         return None
     more_args = (outer, features, inner), (True, factor, term, False), y
     return LoopCommand(row.loop, (*past, *more_args), row.n, row.slices)
+
+
+def _normalised_and_scaled(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
+    """A normalisation, and a scale of its channels to other memory, as when training."""
+    x, (outer, features, inner), *_, z = row.args
+    to_scale, factor, term, whole, y, f, p = then.args
+    alike = (place(to_scale), f, p, row.n, then.n) == (place(z), features, inner, f, f * outer)
+    if whole or not alike or any(map(np.may_share_memory, (x, x, y), (y, z, z))):
+        return None
+    compiled: Any = loops("normalize", y.dtype)
+    more_args = (True, factor, term, False), y
+    return LoopCommand(compiled.normalise_and_scale, (*row.args, *more_args), row.n, row.slices)
 
 
 def _rectified(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
@@ -185,6 +197,8 @@ JOINS: dict[tuple[str, str], Callable[[Any, Any], LoopCommand | None]] = {
     ("normalize.recall", "normalize.normalise"): _normalised,
     ("normalize.chain", "normalize.scale"): _scaled,
     ("normalize.chain", "elementwise.ReLU_y"): _rectified,
+    ("normalize.normalise", "normalize.scale"): _normalised_and_scaled,
+    ("normalize.normalise_and_scale", "elementwise.ReLU_y"): _rectified,
     ("elementwise.add", "elementwise.ReLU_y"): _rectified_sum,
     ("packed_gemm.forward", "normalize.chain"): _convolution_normalised,
     ("packed_gemm.winograd", "normalize.chain"): _convolution_normalised,

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from core.solver.twins import Twins, segments
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe import Net, parse
+from minicaffe import Net, Solver, parse
 from minicaffe.backends.cpu import available
+from minicaffe.core.solver.report import Mute
 from minicaffe.errors import ShapeError
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs Numba: loops are compiled")
@@ -45,10 +47,8 @@ POOLS = [
 
 def drawn(model, dtype, seed=0, keep=()):
     """A net whose statistics, factors and terms are of both signs, with zeros among them."""
-    net, rng = (
-        Net(parse(model), "TEST", device="cpu", dtype=dtype, keep=keep),
-        np.random.default_rng(seed),
-    )
+    rng = np.random.default_rng(seed)
+    net = Net(parse(model), "TEST", device="cpu", dtype=dtype, keep=keep)
     for name, param in net.named_params.items():
         param.data = rng.normal(size=param.shape) * rng.integers(0, 2, param.shape)
         if name.startswith("bn"):
@@ -82,10 +82,7 @@ def same(found):
         (CONV + PRELU, ["conv", "relu"]),
         (CONV + BN + SCALE.replace("top: conv", "top: conv, axis: 0, num_axes: 2"), 2),
         (CONV + BN + SCALE.replace("top: conv", "top: apart"), ["conv", "bn", "scale"]),
-        (
-            CONV + SUM,
-            ["conv", "other", "sum", "relu2"],
-        ),  # the sum lies over what was computed last
+        (CONV + SUM, ["conv", "other", "sum", "relu2"]),  # over what was computed last
         (CONV + SUM.replace("[conv, other]", "[conv, other, conv]"), 3),
         (CONV + ELU, ["conv", "relu"]),
         *((CONV + pool, ["conv to pool"]) for pool in POOLS),
@@ -108,10 +105,8 @@ def test_which_rows_are_one(layers, rows):
     found, whose = passes(net, x)
     assert same(found)
     names = [what.removesuffix(" forward") for what in whose if not what.startswith("last")]
-    if isinstance(rows, list):
-        assert list(dict.fromkeys(names)) == rows  # Winograd's convolutions have rows before it
-    else:
-        assert len(names) >= rows
+    # Winograd's convolutions have rows before it
+    assert list(dict.fromkeys(names)) == rows if isinstance(rows, list) else len(names) >= rows
 
 
 @settings(max_examples=40)
@@ -149,6 +144,32 @@ def test_they_compute_what_layers_do(n, size, dtype, seed, odd, engine, conv, en
     assert same(found)
     if engine != "auto" and ended.startswith(RELU):
         assert any(what.startswith("conv to ") for what in whose)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("layers", "rows"),
+    [
+        (BN + SCALE + RELU, ["bn", "bn to relu"]),
+        (BN + SCALE.replace(", bias_term: true", "") + RELU, ["bn", "bn to relu"]),
+        (BN + SCALE + LEAKY, ["bn", "bn to scale", "relu"]),
+        (BN + SCALE.replace("top:", "axis: 0, num_axes: 2, top:"), ["bn", "scale"]),
+        (BN + RELU + SCALE, ["bn", "relu", "scale"]),
+    ],
+)
+def test_training_scales_where_it_normalises(layers, rows, dtype):
+    head = HEAD.replace("Input, shape:", "DummyData, data_filler: {type: gaussian}, shape:")
+    drawn = "Scale, filler: {type: gaussian}, bias_filler: {type: gaussian}"
+    model = head % "2, 3, 9, 8" + CONV + layers.replace("Scale", drawn)
+    model += (
+        "  - {name: loss, type: Reduction, loss_weight: 1}\nsolver: {base_lr: 0.01, max_iter: 9}\n"
+    )
+    twins = Twins(lambda: Solver(parse(model), device="cpu", dtype=dtype, report=Mute()))
+    twins.step(6)
+    assert twins.replays
+    whose = [what.split(" forward") for node in segments(twins.replaying) for what in node.whose]
+    names = [name for name, *ways in whose if ways and name not in ("x", "conv", "loss")]
+    assert list(dict.fromkeys(names)) == rows
 
 
 @pytest.mark.parametrize("keep", [None, ()])

@@ -49,12 +49,6 @@ def reference(x, rois, scale, grid):
     return y, which
 
 
-def draw_regions(rng, count, n, dtype):
-    """Some reach beyond the image, some end before they begin; a good many lie at halves."""
-    corners = rng.integers(-6, 18, (count, 4)) / rng.choice([1, 2, 3], (count, 1))
-    return np.column_stack([rng.integers(0, n, count), corners]).astype(dtype)
-
-
 def pooled(device, x, rois, scale, y, which):
     flags = blank(device, x.shape[1], bool), np.zeros(1, np.int32)
     return roi_pool.roi_pool(x, rois, scale, y, which, *flags)
@@ -65,7 +59,9 @@ def pooled(device, x, rois, scale, y, which):
 def test_against_loops(device, shape, count, grid, scale, dtype, seed):
     rng = np.random.default_rng(seed)
     x = rng.choice([-2.0, 0.5, 1.0, 3.0], shape).astype(dtype)  # equal ones abound
-    rois = draw_regions(rng, count, shape[0], dtype)
+    # Some reach beyond the image, some end before they begin; a good many lie at halves
+    corners = rng.integers(-6, 18, (count, 4)) / rng.choice([1, 2, 3], (count, 1))
+    rois = np.column_stack([rng.integers(0, shape[0], count), corners]).astype(dtype)
     if scale < 0.1:
         rois[:, 1:] *= 16
     out = (count, shape[1], *grid)

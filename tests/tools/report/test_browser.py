@@ -136,10 +136,7 @@ def test_few_points_are_not_smoothed_and_the_smooth_line_ends_where_the_data_do(
     ]
     assert chromium.evaluate(
         "report.smoothed([[0, 4, 0], [1, null, 1], [2, 1, 2], [3, 1, 3]], 1)"
-    ) == [
-        *([0, 4, 0], [1, None, 1], [2, 2, 2]),
-        [3, 1, 3],
-    ]
+    ) == [*([0, 4, 0], [1, None, 1], [2, 2, 2]), [3, 1, 3]]
     assert not chromium.complaints
 
 

@@ -206,31 +206,41 @@ def recall(mean, variance, batches, eps, mean_out, spread, rate, first, last):
 
 @compiled
 def chain(mean, variance, batches, eps, mean_out, spread, rate, seen, affine, y, first, last):
-    """`recall`, then y = (y - mean) rate, factor y + term if it `scales`, 0 where less if it is `rectified`.
-
-    In place; of channels first..last, each of which has a factor and a term, if there are any. `affine` is
-    (scales, factors, terms, rectified).
-    """
-    (outer, f, inner), (scales, factors, terms, rectified) = seen, affine
-    kind = y.dtype.type
-    one, zero = kind(1), kind(0)
+    """`recall`, then y = (y - mean) rate, and that `scaled`, in place, of channels first..last."""
+    (outer, f, inner), kind = seen, y.dtype.type
     for row in range(first, last):
         recalled(row, mean, variance, batches, eps, mean_out, spread, rate)
-        middle, many = mean_out[row], rate[row]
-        factor = factors[row] if len(factors) else one
-        term = terms[row] if len(terms) else zero
+        middle, many, (factor, term, least) = mean_out[row], rate[row], scaled(row, affine, kind)
         for o in range(outer):
-            here = (o * f + row) * inner
-            if not scales:
-                for i in range(here, here + inner):
-                    y[at(i)] = (y[at(i)] - middle) * many
-            elif not rectified:
-                for i in range(here, here + inner):
-                    y[at(i)] = kind((y[at(i)] - middle) * many) * factor + term
-            else:
-                for i in range(here, here + inner):
-                    value = kind((y[at(i)] - middle) * many) * factor + term
-                    y[at(i)] = zero if value <= zero else value
+            for i in range((o * f + row) * inner, (o * f + row + 1) * inner):
+                value = kind((y[at(i)] - middle) * many) * factor + term
+                y[at(i)] = least if value <= least else value
+
+
+@helper
+def scaled(row, affine, kind):
+    """Of max(factor x + term, least), a channel's numbers; least is -infinity unless it is `rectified`.
+
+    `affine` is (scales, factors, terms, rectified); of no factors or terms all are 1 or 0, and -0, which
+    changes no x, unless it `scales`.
+    """
+    scales, factors, terms, rectified = affine
+    factor = factors[row] if len(factors) else kind(1)
+    term = terms[row] if len(terms) else kind(0 if scales else -0.0)
+    return factor, term, kind(0) if rectified else kind(-np.inf)
+
+
+@compiled
+def normalise_and_scale(x, seen, mean, rate, z, affine, y, first, last):
+    """z = (x - mean) rate, and y = z `scaled`, of arrays that do not overlap."""
+    (outer, f, inner), kind = seen, y.dtype.type
+    for row in range(first, last):
+        middle, many, (factor, term, least) = mean[row], rate[row], scaled(row, affine, kind)
+        for o in range(outer):
+            for i in range((o * f + row) * inner, (o * f + row + 1) * inner):
+                z[at(i)] = (x[at(i)] - middle) * many
+                value = z[at(i)] * factor + term
+                y[at(i)] = least if value <= least else value
 
 
 @compiled

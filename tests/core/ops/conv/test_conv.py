@@ -42,11 +42,6 @@ every_direction = pytest.mark.parametrize("direction", DIRECTIONS)
 limits = st.one_of(st.just(1), st.integers(1, 3000), st.just(10**7))
 
 
-def taken_by(strategy):
-    """Convolutions that a strategy takes."""
-    return convolutions().filter(lambda g: conv.ENGINES[strategy].refuses(g) is None)
-
-
 @functools.lru_cache(maxsize=256)
 def arrays(g, dtype, seed):
     """x, weight, bias, dy and a weight's gradient to add to."""
@@ -123,7 +118,8 @@ def check_threads(monkeypatch, crew, device, strategy, direction, g):
 @cases(8)
 @given(st.data(), limits, st.booleans(), dtypes, seeds)
 def test_against_loops(device, strategy, direction, data, limit, bias_term, dtype, seed):
-    g = data.draw(taken_by(strategy), "g")
+    takes = convolutions().filter(lambda g: conv.ENGINES[strategy].refuses(g) is None)
+    g = data.draw(takes, "g")
     check(device, strategy, direction, g, limit, bias_term, dtype, seed)
 
 

@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 from kit import near, refusal, single
 
-from minicaffe import (
-    CheckpointError,
-    Classifier,
-    DataError,
-    Net,
-    Solver,
-    parse,
-)
+from minicaffe import CheckpointError, Classifier, DataError, Net, Solver, parse
 
 
 @pytest.mark.parametrize("kind", ["CenterLoss", "MarginInnerProduct"])
