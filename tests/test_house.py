@@ -244,7 +244,7 @@ def test_the_package_does_not_grow():
     assert sum(len(path.read_text("utf-8").splitlines()) for path in SOURCES) <= ALL
 
 
-TESTS = 63_862  # lines of Python in tests/; 45,000 are the aim
+TESTS = 63_861  # lines of Python in tests/; 45,000 are the aim
 
 
 def test_the_tests_do_not_grow():

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from loaded_stand_in import EXTERN, cupy, fresh, kernel  # noqa: F401
 
+ORDERS = "forward", "reversed", "random"
+
 AXPY = """
 template <typename T>
 __global__ void axpy(int total, T scale, const T* x, T* y) {
@@ -137,7 +139,7 @@ __global__ void reverse(const float* x, float* y) {
 """
 
 
-@pytest.mark.parametrize("order", ["forward", "reversed"])
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("blocks", [1, 3, 4])
 def test_threads_meet_at_a_barrier(monkeypatch, order, blocks):
     monkeypatch.setattr(cupy, "thread_order", order)
@@ -157,6 +159,28 @@ def test_a_missing_barrier_shows(monkeypatch, order):
     f((4,), (4,), (cupy.ones((4, 4), np.float32), y))
     expected = [1, 1, np.nan, np.nan] if order == "reversed" else [np.nan, np.nan, 1, 1]
     np.testing.assert_array_equal(y.get(), [expected] * 4)
+
+
+ACROSS = """void f(const unsigned* x, unsigned* y) {
+  __shared__ unsigned s[64][4];
+  for (int k = 0; k < 4; ++k) s[threadIdx.x][k] = x[4 * threadIdx.x + k];
+  WAIT
+  unsigned to[2];
+  fragments(to, s[(threadIdx.x + 32) % 64]);
+  y[threadIdx.x] = to[0];
+  __syncthreads();
+}"""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_warp_that_multiplies_waits_for_no_other(monkeypatch, order):
+    """A barrier of the block that is missing before it shows."""
+    monkeypatch.setattr(cupy, "thread_order", order)
+    x, y = cupy.arange(256, dtype=np.uint32), cupy.zeros(64, np.uint32)
+    kernel(EXTERN + ACROSS.replace("WAIT", "__syncthreads();"))((1,), (64,), (x, y))
+    np.testing.assert_array_equal(y.get(), x.get().reshape(2, -1)[::-1, :32].ravel())
+    kernel(EXTERN + ACROSS.replace("WAIT", ""))((1,), (64,), (x, y))
+    assert (y.get() == 2**32 - 1).sum() == 32
 
 
 SHIFT = """{
@@ -182,6 +206,10 @@ def test_the_reversed_order_finds_a_barrier_that_the_forward_order_does_not_miss
 @pytest.mark.parametrize(
     ("body", "message"),
     [
+        (
+            "unsigned to[2], row[4] = {}; if (threadIdx.x) fragments(to, row);__syncthreads();",
+            "0's",
+        ),
         ("if (threadIdx.x < 3) return;\n__syncthreads();", "0 has ended, thread 3 waits in line 2"),
         ("if (threadIdx.x)\n__syncthreads();", "0 has ended, thread 1 waits in line 2"),
         (

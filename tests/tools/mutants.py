@@ -104,16 +104,14 @@ class Sites(ast.NodeVisitor):
             if name in ("annotation", "returns", "decorator_list", "type_params"):
                 continue
             for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST) and not is_docstring(child) and not is_types(child):
+                if isinstance(child, ast.AST) and not is_read_only(child):
                     self.visit(child)
 
 
-def is_docstring(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def is_types(node: ast.AST) -> bool:
-    """Whether a statement is only read by who checks types."""
+def is_read_only(node: ast.AST) -> bool:
+    """Whether a statement is a docstring, or read only by who checks types."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 

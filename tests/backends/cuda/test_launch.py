@@ -130,13 +130,6 @@ def max_pool_gradient(device, dtype):
     return lambda: pool.max_pool_gradient(dy, which, POOL, dx, won, share), [dx]
 
 
-def scores_and_labels(device, dtype):
-    rng = np.random.default_rng(1)
-    read = Labels.empty(device.xp, 8, 5, 3, dtype)
-    scores, labels = rng.random((8, 5, 3)), rng.integers(0, 5, (8, 3))
-    return put(device, scores, dtype), put(device, labels, dtype), read
-
-
 @row
 def softmax(device, dtype):
     """One class a thread, and several; columns side by side, and one class behind the other."""
@@ -188,7 +181,9 @@ def softmax_loss_gradient(device, dtype):
 
 @row
 def accuracy(device, dtype):
-    scores, labels, read = scores_and_labels(device, dtype)
+    rng, read = np.random.default_rng(1), Labels.empty(device.xp, 8, 5, 3, dtype)
+    drawn = rng.random((8, 5, 3)), rng.integers(0, 5, (8, 3))
+    scores, labels = (put(device, array, dtype) for array in drawn)
     hits, lower = blank(device, (8, 3), dtype), blank(device, (8, 5, 3), bool)
     return lambda: accuracies.accuracy(scores, labels, 2, 0, hits, read, lower), [hits, read.valid]
 

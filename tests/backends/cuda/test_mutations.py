@@ -158,6 +158,7 @@ def remembered(cuda, monkeypatch):
 # What goes wrong, in which file, what stands there, what is planted in its place, and the check that finds it.
 MUTATIONS = kit.rows(r"""
 a missing barrier | implicit | __syncthreads();  // the next slab is there, and this one is used up |  | tiles
+a missing barrier of tensor cores | implicit | __syncthreads();  // the next slab is there, and this one is used up |  | cores
 a table that is not made anew | implicit | if (row_of_table == 0) | if (next == begin) | tables
 a table of the slabs before | implicit | tabulate(next) | tabulate(next == begin ? next : k0) | tables
 a slab that is read a stage early | implicit | slab = slabs[which_slab]; | slab = slabs[which_slab ^ 1]; | tiles

@@ -118,12 +118,6 @@ def turned(text: str, rng: random.Random) -> str:
     return "".join(pieces)
 
 
-def other_texts() -> list[str]:
-    """Nets with the layers of every fork, as prototxts."""
-    found = yaml_texts()
-    return [prototxt(parse(found[f"{name}.yaml"]), REGISTRY) for name in OTHERS.split()]
-
-
 def light(net: Net) -> bool:
     """Whether a net of pictures may be run."""
     for step in net.steps:
@@ -167,7 +161,8 @@ def test_spoilt_detectors_and_layers_of_forks_work_or_are_refused(
     (tmp_path / "map.prototxt").write_text(items)
     (tmp_path / "sizes.txt").write_text("".join(f"p{i} 48 64\n" for i in range(6)))
     count = 5000 if request.config.getoption("--long") else 120
-    others = other_texts()
+    texts = yaml_texts()  # nets with the layers of every fork
+    others = [prototxt(parse(texts[f"{name}.yaml"]), REGISTRY) for name in OTHERS.split()]
 
     def spoilt(i):
         rng = random.Random(f"boxes {i}")

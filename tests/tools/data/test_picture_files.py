@@ -37,10 +37,6 @@ def stored(pixels: np.ndarray, turn: int = 1, form: str = "PNG", mode: str | Non
     return file.getvalue()
 
 
-def red_first(picture: np.ndarray) -> np.ndarray:
-    return picture[:, :, ::-1] if picture.shape[2] == 3 else picture
-
-
 @pytest.mark.parametrize("turn", range(1, 9))
 @pytest.mark.parametrize("colour", ["colour", "grey", "own", "as it is", "labels"])
 def test_a_picture_stands_upright(turn, colour):
@@ -90,7 +86,7 @@ def test_every_reader_turns(tmp_path):
 def test_what_shows_through_is_white():
     rgba = np.random.default_rng(0).integers(0, 256, (9, 7, 4), np.uint8)
     rgba[:3, :, 3], rgba[3:6, :, 3] = 0, 255
-    picture = red_first(picture_files.decode(stored(rgba), "a", "colour"))
+    picture = picture_files.decode(stored(rgba), "a", "colour")[:, :, ::-1]
     share = rgba[:, :, 3:] / 255.0
     np.testing.assert_allclose(picture, rgba[:, :, :3] * share + 255 * (1 - share), atol=1)
     np.testing.assert_array_equal(picture[:3], 255)

@@ -205,32 +205,45 @@ inline void set_thread(unsigned t) {
   threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
 }
 
+// The numbers below count in an order: forward, reversed (1), or drawn anew each time (2).
+inline void arrange(unsigned* to, unsigned count, int order) {
+  static unsigned drawn = 1;
+  for (unsigned i = 0; i < count; ++i) to[i] = order == 1 ? count - 1 - i : i;
+  for (unsigned i = order == 2 ? count : 0; i > 1; --i) {  // Marsaglia's xorshift
+    drawn ^= drawn << 13, drawn ^= drawn >> 17, drawn ^= drawn << 5;
+    const unsigned other = drawn % i, last = to[i - 1];
+    to[i - 1] = to[other], to[other] = last;
+  }
+}
+
 #ifdef STANDIN_BARRIERS
 }  // namespace standin
 #include <standin_barriers.h>
 #include <standin_mma.h>
 namespace standin {
 #else
-inline void run_block(unsigned threads, bool reversed) {
+inline void run_block(unsigned threads, int order) {
+  static unsigned turns[1024];
+  arrange(turns, threads, order);
   for (unsigned step = 0; step < threads; ++step) {
-    set_thread(reversed ? threads - 1 - step : step);
+    set_thread(turns[step]);
     body();
   }
 }
 #endif
 
-// Every block in turn and every thread of it, counted as CUDA does (x fastest); or in the opposite
-// order. Gives what went wrong.
-inline const char* launch(dim3 grid, dim3 block, bool reversed) {
+// Every block in turn and every thread of it, counted as CUDA does (x fastest); or in another order. Gives
+// what went wrong.
+inline const char* launch(dim3 grid, dim3 block, int order) {
   const unsigned long long blocks = (unsigned long long)grid.x * grid.y * grid.z;
   gridDim = grid;
   blockDim = block;
   *error = 0;
   for (unsigned long long step = 0; step < blocks && !*error; ++step) {
-    const unsigned long long b = reversed ? blocks - 1 - step : step;
+    const unsigned long long b = order ? blocks - 1 - step : step;
     blockIdx = {unsigned(b % grid.x), unsigned(b / grid.x % grid.y),
                 unsigned(b / grid.x / grid.y)};
-    run_block(block.x * block.y * block.z, reversed);
+    run_block(block.x * block.y * block.z, order);
   }
   return *error ? error : nullptr;
 }

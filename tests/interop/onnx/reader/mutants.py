@@ -195,10 +195,6 @@ def damaged_bytes(data, chance):
     return bytes(data)
 
 
-def _whole(array, chance):
-    return np.array([chance.choice(NUMBERS) for _ in range(array.size)]).reshape(array.shape)
-
-
 def change_array(model, chance):
     """Another number, size, type, or name of an array."""
     tensor = chance.choice(model.graph.initializer)
@@ -212,7 +208,8 @@ def change_array(model, chance):
         empty = np.zeros(chance.choice([(0,), (0, 3), (), (1, 1, 1, 1, 1)]), array.dtype)
         tensor.CopyFrom(numpy_helper.from_array(empty, tensor.name))
     elif how == 3 and array.dtype == np.int64:
-        tensor.CopyFrom(numpy_helper.from_array(_whole(array, chance), tensor.name))
+        whole = np.array([chance.choice(NUMBERS) for _ in range(array.size)])
+        tensor.CopyFrom(numpy_helper.from_array(whole.reshape(array.shape), tensor.name))
     elif how == 4 and array.dtype == np.float32:
         array = np.full(array.shape, chance.choice(FLOATS), np.float32)
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
@@ -327,13 +324,6 @@ def mutant(models, seed):
     return model.SerializeToString()
 
 
-def limit_memory():
-    """No more than MEMORY beyond what the process has mapped."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
-
-
 def main(folder, seed, count):
     from minicaffe import MinicaffeError
     from minicaffe.interop.onnx.reader import from_onnx
@@ -346,7 +336,8 @@ def main(folder, seed, count):
         path.write_bytes(model.SerializeToString())
         from_onnx(path, "whole")
     before = sorted(os.listdir("."))
-    limit_memory()
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY, resource.RLIM_INFINITY))
     counts, faults = Counter(), {}
     for number in range(seed, seed + count):
         path.write_bytes(mutant(models, number))

@@ -21,6 +21,7 @@ from .cuda import compiler
 
 SHIM = Path(__file__).parent.parent / "shim.h"
 HEADERS = SHIM.parent / "include"  # those that NVRTC finds where CUDA is
+ORDERS = ("forward", "reversed", "random")  # of threads and blocks
 FLAGS = ["-O1", "-fPIC", "-shared", "-Wall", "-Werror"]
 FLAGS += ["-Wno-unused-function", "-Wno-unknown-pragmas"]
 FLAGS += ["-U_FORTIFY_SOURCE"]  # it takes a jump to another stack for a fault
@@ -87,9 +88,9 @@ class Kernel:
     def _run(self, sizes, pointers, values, buffers):
         """Launch it; `values` are what the pointers point to."""
         order = sys.modules[__package__].thread_order
-        if order not in ("forward", "reversed"):
-            raise ValueError(f"thread_order is forward or reversed, not {order!r}")
-        if error := self._launch(sizes, pointers, order == "reversed"):
+        if order not in ORDERS:
+            raise ValueError(f"thread_order is {', '.join(ORDERS)}, not {order!r}")
+        if error := self._launch(sizes, pointers, ORDERS.index(order)):
             raise RuntimeError(f"{self.name}: {error.decode()}")
         for i, buffer in buffers.items():
             if not buffer.intact():

@@ -10,9 +10,11 @@ namespace standin {
 struct Fiber {
   char* stack = nullptr;
   jmp_buf place;
-  int line;  // of the barrier it waits at; 0 once it has ended
+  int line;  // of the barrier it waits at; 0 once it has ended, LANES where its warp meets
 };
 static Fiber fibers[1024];
+static unsigned turns[1024];  // how often each has met its warp
+constexpr int LANES = -1;
 static Fiber* current;
 static jmp_buf scheduler;
 static thread_local char in_shared;
@@ -54,6 +56,7 @@ inline void forget_fibers() {
     free(fiber.stack);
     fiber.stack = nullptr;
   }
+  memset(turns, 0, sizeof turns);
 }
 
 // Fills the block's shared memory with NaN: it is all that this library has of its own per thread.
@@ -81,14 +84,35 @@ inline void poison_shared() {
   memset(memory, 0xff, many);
 }
 
-// All threads of a block to the next barrier, again and again, until all have ended.
-inline void run_block(unsigned threads, bool reversed) {
+// The lanes of a warp to the block's next barrier, through all at which they meet each other only.
+inline bool run_warp(unsigned first, unsigned count, int order) {
+  unsigned lanes[32];
+  do {
+    arrange(lanes, count, order);
+    for (unsigned step = 0; step < count; ++step) {
+      set_thread(first + lanes[step]);
+      enter(fibers[first + lanes[step]]);
+    }
+    for (unsigned lane = 1; lane < count; ++lane)
+      if ((fibers[first + lane].line == LANES) != (fibers[first].line == LANES)) return false;
+  } while (fibers[first].line == LANES);
+  return true;
+}
+
+// All threads of a block to the next barrier, again and again, until all have ended; a warp before the next
+// begins, so that a warp that need not wait for another does not.
+inline void run_block(unsigned threads, int order) {
+  const unsigned count = (threads + 31) / 32;
   poison_shared();
   do {
-    for (unsigned step = 0; step < threads; ++step) {
-      const unsigned t = reversed ? threads - 1 - step : step;
-      set_thread(t);
-      enter(fibers[t]);
+    unsigned warps[32];
+    arrange(warps, count, order);
+    for (unsigned step = 0; step < count; ++step) {
+      const unsigned first = 32 * warps[step];
+      if (run_warp(first, threads - first < 32 ? threads - first : 32, order)) continue;
+      snprintf(error, sizeof error, "a barrier that not all lanes of a warp reach: thread %u's", first);
+      forget_fibers();
+      return;
     }
     for (unsigned t = 1; t < threads; ++t) {
       if (fibers[t].line == fibers[0].line) continue;

@@ -10,7 +10,6 @@ struct Fragments {
   unsigned a[4], b[2];
 };
 static Fragments put_down[2][1024];  // by turns: a lane may be one product ahead of another
-static unsigned turns[1024];
 
 // A lane's four sums, of words that hold `many` numbers each.
 template <class Number>
@@ -19,7 +18,7 @@ void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], int many
   Fragments* const all = put_down[turns[t]++ % 2];
   for (int i = 0; i < 4; ++i) all[t].a[i] = a[i];
   for (int i = 0; i < 2; ++i) all[t].b[i] = b[i];
-  barrier(-1);
+  barrier(LANES);
   const Fragments* const warp = all + (t - lane);
   for (int i = 0; i < 4; ++i) {
     const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
@@ -41,7 +40,7 @@ void load_matrices(unsigned (&to)[N], const unsigned* row) {
   const unsigned t = threadIdx.x, lane = t % 32;
   const unsigned** const all = rows[turns[t]++ % 2];
   all[t] = row;
-  barrier(-1);
+  barrier(LANES);
   for (int matrix = 0; matrix < N; ++matrix) to[matrix] = all[t - lane + 8 * matrix + lane / 4][lane % 4];
 }
 
