@@ -1,12 +1,12 @@
 """A stand-in for CuPy on machines without a GPU; put tests/tools/standin on sys.path to import it.
 
-Arrays are NumPy arrays kept apart from the host's, kernels run one thread after the other, the lanes of a warp
-to their block's next barrier before those of another. Tests
-may read and reset `synchronizations` (waits for the device), `allocations` (of memory: arrays, and what
-CuPy takes besides), `uploads` (copies from the host) and `operations` (all else that is queued, a graph as one),
-`graphs` (those launched), and set `thread_order` to "reversed" or
-"random" (or the environment's STANDIN_ORDER) to show a race, `late_copies` to have uploads from page-locked memory done
-when they are waited for and no sooner, and `device_count`.
+Arrays are NumPy arrays kept apart from the host's, kernels run one thread after the other, the lanes of a
+warp to their block's next barrier before those of another. Tests may read and reset `synchronizations`
+(waits for the device), `allocations` (of memory: arrays, and what CuPy takes besides), `uploads` (copies
+from the host) and `operations` (all else that is queued, a graph as one), `graphs` (those launched), and
+set `thread_order` to "reversed" or "random" (or the environment's STANDIN_ORDER) to show a race,
+`late_copies` to have uploads from page-locked memory done when they are waited for and no sooner, and
+`device_count`.
 """
 
 import os
