@@ -95,9 +95,7 @@ class _Words:
         word, form = self.word(), target.get_value_type(gives)
         if isinstance(gives, types.Float):
             bits = ir.IntType(gives.bitwidth)
-            return builder.bitcast(
-                word if gives.bitwidth == 64 else builder.trunc(word, bits), form
-            )
+            return builder.bitcast(builder.trunc(word, bits) if bits != WORD else word, form)
         return builder.trunc(word, form) if form.width < 64 else word
 
     def array(self, gives: Any, piecewise: bool) -> Any:

@@ -23,8 +23,7 @@ class LoopCommand:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LoopCommand):
             return NotImplemented
-        mine, theirs = ((row.loop, row.n, row.slices, place(row.args)) for row in (self, other))
-        return mine == theirs
+        return place([*vars(self).values()]) == place([*vars(other).values()])
 
     @property
     def name(self) -> str:

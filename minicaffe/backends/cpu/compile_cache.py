@@ -72,13 +72,10 @@ class Kept(NullCache):
 def folder() -> Path:
     """Where this process finds and keeps loops: for another state of the sources it is another."""
     here = Path(__file__).parent
-    compiled = [
-        path
-        for path in here.rglob("*.py")
-        if path.stem not in ON_THE_HOST and path.parent.name != "conv"
-    ]
-    files = sorted([*compiled, here.parent / "formulas.py"])
-    sources = digest(*(file.read_bytes() for file in files))[:8].hex()
+    files = sorted([*here.rglob("*.py"), here.parent / "formulas.py"])
+    others = {*ON_THE_HOST, "conv"}  # a folder
+    compiled = (file for file in files if others.isdisjoint((file.stem, file.parent.name)))
+    sources = digest(*(file.read_bytes() for file in compiled))[:8].hex()
     return caches.folder() / "loops" / f"{__version__}-{sources}"
 
 

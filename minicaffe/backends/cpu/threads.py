@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import os
 import re
 import threading
@@ -148,10 +149,8 @@ def even_parts(units: int, threads: int, most: int, least: int = 1) -> int:
     >>> even_parts(1, 2, 16), even_parts(8, 2, 16), even_parts(3, 2, 1), even_parts(1, 2, 3, least=3)
     (2, 1, 1, 3)
     """
-    for count in range(least, max(least, most) + 1):
-        if evenly(units * count, threads):
-            return count
-    return max(least, most)
+    most = max(least, most)
+    return next((parts for parts in range(least, most) if evenly(units * parts, threads)), most)
 
 
 def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
@@ -191,14 +190,13 @@ class Table:
         self.walkers = max([row.slices for row in self.rows], default=0)
         # Of each a loop, its first thread, and whether threads synchronise after it
         calls: list[tuple[LoopCommand, int, bool]] = []
-        for i, row in enumerate(self.rows, 1):
+        for row, then in itertools.zip_longest(self.rows, self.rows[1:]):
             if isinstance(row, Apart):
                 calls += [(one, t, False) for t, part in enumerate(row.parts) for one in part]
                 calls[-1] = (*calls[-1][:2], True)
-                continue
-            then = self.rows[i] if i < len(self.rows) else None
-            alone = isinstance(then, LoopCommand) and row.slices == then.slices == 1
-            calls.append((row, 0, not alone))
+            else:
+                alone = isinstance(then, LoopCommand) and row.slices == then.slices == 1
+                calls.append((row, 0, not alone))
         self.length = len(calls)
         words, self._words = array("q"), array("q")
         for one, thread, meets in calls:
