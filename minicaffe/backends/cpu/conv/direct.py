@@ -30,17 +30,13 @@ def elements(g: ConvGeometry, back: bool = False) -> int:
     """Returns the elements of work of one thread; 0 if it is not depthwise."""
     if not g.is_depthwise:
         return 0
-    if back and _strided(g):
+    if back and max(g.window.stride) > 1:
         size, _, jobs, _ = _back(g)
         most = max((rows * columns for _, rows, _, columns, *_ in jobs), default=0)
         return math.prod(size) + most
     (*_, (_, step), _, _, (oh, ow), _), (rows, columns), _ = _tables(g, back)
     wide = ow + LANES - 1
     return step * rows * (columns + wide + -ow // LANES * LANES) + oh * wide
-
-
-def _strided(g: ConvGeometry) -> bool:
-    return any(stride != 1 for stride in g.window.stride)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -106,7 +102,7 @@ def input_gradient(compiled, dy, weight, g, out, work):
     dy, weight, dx = arrays = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
     if not fits(g, work, back=True):
         run(compiled.input_gradient, g.n * g.c, *arrays, _lifted(g))
-    elif _strided(g):
+    elif max(g.window.stride) > 1:
         args = *arrays, _tables(g)[0], *_back(g), Piece(work)
         run(_depthwise(dy).input_gradient, g.n * g.c, *args)
     else:

@@ -93,11 +93,8 @@ class Strips:
 
     def adds_up(self, chunk: tuple[int, int]) -> bool:
         """True if dx is of overlapping tiles of x, fewer than its own; units are then whole samples."""
-        rows = self.tiles[0]
-        apart = max(between for between, _ in self.phases)
-        if len(self.g.image) == 1 or apart > 1 or min(self.pad) < 0:
-            return False
-        if chunk[1] < rows or self.cut[0] < rows:
+        apart, rows = max(between for between, _ in self.phases), min(chunk[1], self.cut[0])
+        if len(self.g.image) == 1 or apart > 1 or min(self.pad) < 0 or rows < self.tiles[0]:
             return False
         return math.prod(strips(adjoint(self.g), self.m, self.lanes).tiles) > math.prod(self.tiles)
 

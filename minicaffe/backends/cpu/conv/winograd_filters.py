@@ -57,14 +57,11 @@ class Filters:
 
     def pay(self) -> bool:
         """Whether blocks of filters are faster: U is large, V fits the cache, and there are no strides."""
-        g = self.strips.g
-        if max(g.window.stride) > 1 or g.c // g.group < CHANNELS:
-            return False
-        if self.points * g.f * (g.c // g.group) <= LARGE:
-            return False
-        if self.size(g.c, self.line) > OF_TILES:
-            return False
-        return 2 * g.f * (g.c // g.group) > self.tiles * (g.c + g.f)
+        g, channels = self.strips.g, self.strips.g.c // self.strips.g.group
+        fits = channels >= CHANNELS and self.size(g.c, self.line) <= OF_TILES
+        large = self.points * g.f * channels > LARGE
+        plain = max(g.window.stride) == 1
+        return plain and fits and large and 2 * g.f * channels > self.tiles * (g.c + g.f)
 
     def block(self, rows: int) -> tuple[int, int]:
         """Returns the filters of a block, a multiple of `rows`, and the distance of its points."""
