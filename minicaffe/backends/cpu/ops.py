@@ -121,11 +121,6 @@ def dropout(compiled, x, mask, ratio, out):
     run_flat(compiled.dropout, out, x, mask.kept, x.dtype.type(1 / (1 - ratio)))
 
 
-@row("random.dropout_gradient", "elementwise")
-def dropout_gradient(compiled, dy, mask, ratio, out):
-    run_flat(compiled.dropout, out, dy, mask.kept, dy.dtype.type(1 / (1 - ratio)))
-
-
 @row("update.average", "elementwise")
 def average(compiled, mean, x, share, skip):
     call(compiled.average, mean.size, x, share, skip, mean, grain=GRAIN)
@@ -348,8 +343,7 @@ def fold(compiled, x, out):
 def read(compiled, indices, count, out, refused):
     if refused is None:
         return NotImplemented
-    call(compiled.places, out.size, indices, count, out, refused, grain=GRAIN)
-    return _refusal(refused)
+    return take_places(compiled, indices, count, out, refused)
 
 
 def _refusal(refused: Any) -> Any:
@@ -437,16 +431,12 @@ def run_rows(compiled: Any, name: str, x: Any, rows: Any, *args: Any) -> None:
 
 @row("lrn.lrn", "normalize")
 def lrn(compiled, x, response, s, out, work):
-    if x.size == 0:
-        return
     (loop, _), units, args = _bound(compiled, x, response)
     call(loop, units, x, *args, work, s, out)
 
 
 @row("lrn.lrn_gradient", "normalize")
 def lrn_gradient(compiled, x, dy, response, s, out, work):
-    if x.size == 0:
-        return
     (_, loop), units, args = _bound(compiled, x, response)
     call(loop, units, x, dy, *args, s, work[: x.size], work[x.size : 2 * x.size], out)
 
@@ -454,7 +444,7 @@ def lrn_gradient(compiled, x, dy, response, s, out, work):
 def _bound(compiled: Any, x: Any, r: Any) -> Any:
     """The loops, how many units they take, and their sizes and numbers."""
     m, h, w = r.image
-    wide = w if r.side else min(w, STRIP)
+    wide = max(1, w if r.side else min(w, STRIP))
     numbers = tuple(map(x.dtype.type, (r.base, r.alpha, r.beta)))
     units = m * -(-w // wide)
     return compiled.lrn_of(x.dtype, r.beta == 0.75), units, ((h, w, wide), (r.up, r.side), numbers)
@@ -465,7 +455,8 @@ def max_pool(compiled, x, window, out, which, work, keep):
     image, sizes, pooled = _tuples(x, window, out)
     planes, args = math.prod(x.shape[:2]), (x, image, sizes, pooled, _work(work, window, x, out))
     if _halves(sizes, image, pooled):
-        call(compiled.max_halve, planes, x, image, pooled, keep, out, which if keep else NO_NAMES)
+        which = which if keep else NO_NAMES
+        call(compiled.max_halve, planes, x, image[1], out, which, pooled, keep)
     elif keep:
         call(compiled.max_pool, planes, *args, out, which)
     else:
@@ -475,12 +466,12 @@ def max_pool(compiled, x, window, out, which, work, keep):
 @row("pool.max_pool_gradient")
 def max_pool_gradient(compiled, dy, which, window, out):
     image, sizes, pooled = _tuples(out, window, dy)
-    planes, args = math.prod(out.shape[:2]), (dy, which, image)
+    planes = math.prod(out.shape[:2])
     if _halves(sizes, image, pooled):
-        call(compiled.max_halve_gradient, planes, *args, pooled, out)
+        call(compiled.max_halve_gradient, planes, out, image[1], dy, which, pooled, True)
     else:
-        offsets = _offsets(window.kernel, image[1])
-        call(compiled.max_pool_gradient, planes, *args, sizes, pooled, offsets, out)
+        args = dy, which, image, sizes, pooled, _offsets(window.kernel, image[1]), out
+        call(compiled.max_pool_gradient, planes, *args)
 
 
 @row("pool.ave_pool")
@@ -540,14 +531,14 @@ def lstm_unit(compiled, x, r, cont, c_prev, acts, c, h):
     if acts is not x:
         apply("copy", acts, x, acts)
     args = acts, acts[:0] if r is None else r, x.shape[1], cont, c_prev, h.shape[1], c, h
-    _run_streams(compiled.lstm_unit(x.dtype), h, *args)
+    call(compiled.lstm_unit(x.dtype), len(h), *args, grain=1 + STREAM // max(h.shape[1], 1))
 
 
 @row("recurrent.lstm_unit_gradient")
 def lstm_unit_gradient(compiled, acts, c_prev, c, cont, dh, r, after, dc, dx):
     d = dh.shape[1]
     args = acts, c_prev, c, cont, dh, r, d, after, d, dc, dx
-    _run_streams(compiled.lstm_unit_gradient(acts.dtype), dh, *args)
+    call(compiled.lstm_unit_gradient(acts.dtype), len(dh), *args, grain=1 + STREAM // max(d, 1))
 
 
 @row("recurrent.lstm", of="h")
@@ -576,10 +567,6 @@ def _swept(
     return call(loop, n, *kernel_args, panels, (*h.shape, wide), r, grain=STREAMS)
 
 
-def _run_streams(loop: Any, h: Any, *args: Any) -> None:
-    call(loop, len(h), *args, grain=1 + STREAM // max(h.shape[1], 1))
-
-
 @row("nan_guard.squares", "sums")
 def squares(compiled, x, out, parts, bad, add):
     grain = max(GRAIN, x.size // parts.size + 1)
@@ -600,9 +587,7 @@ def gemm(compiled, blas, a, b, out, accumulate):
     of another, which is worth the larger matrix that each of them reads.
     """
     (x, x_turned), (y, y_turned), (c, c_turned) = map(_whole, (a, b, out))
-    if x is None or y is None or c is None:
-        return NotImplemented
-    if not a.dtype == b.dtype == out.dtype:
+    if x is None or y is None or c is None or not a.dtype == b.dtype == out.dtype:
         return NotImplemented
     if c_turned:
         return gemm(compiled, blas, b.T, a.T, out.T, accumulate)

@@ -101,8 +101,7 @@ def dropout(x: Any, mask: Mask, ratio: float, out: Any) -> Any:
     np.multiply(out, 1 / (1 - ratio), out=out)
 
 
-@op(by_calls=True)
+@op(traced=False)
 def dropout_gradient(dy: Any, mask: Mask, ratio: float, out: Any) -> Any:
     """dx = dy / (1 - ratio) where the mask keeps an entry, 0 elsewhere."""
-    np.multiply(dy, mask.kept, out=out)
-    np.multiply(out, 1 / (1 - ratio), out=out)
+    dropout(dy, mask, ratio, out)

@@ -21,6 +21,22 @@ def span(size, count, offset, stride):
 
 
 @helper
+def lay(x, start, image, corner, extent, filling, out, to):
+    """out[to..] = the rows of a plane from a corner on, of `extent`, and `filling` where there is no pixel."""
+    (h, w), (top, left), (lines, across) = image, corner, extent
+    for r in range(lines):
+        row, here, inside = to + r * across, start + (top + r) * w + left, 0 <= top + r < h
+        begin = min(max(0, -left), across) if inside else across
+        end = min(w - left, across) if inside else across
+        for q in range(begin):
+            out[at(row + q)] = filling
+        for q in range(begin, end):
+            out[at(row + q)] = x[at(here + q)]
+        for q in range(end, across):
+            out[at(row + q)] = filling
+
+
+@helper
 def _copy(x, here, step, col, place, first, last):
     """Pixels to columns, a row of them."""
     if step == 1:

@@ -14,6 +14,7 @@ from numba.core import cgutils
 
 from minicaffe.backends.cpu import at, compiled, helper
 from minicaffe.backends.cpu.kernels.filters import ADDS, NORMALISES, RECTIFIES, pool
+from minicaffe.backends.cpu.kernels.im2col import lay
 from minicaffe.backends.cpu.kernels.normalize import recalled
 from minicaffe.backends.cpu.kernels.winograd import apart, points_of
 from minicaffe.backends.cpu.kernels.winograd_transforms import RESULTS, of_sizes, read_images
@@ -42,9 +43,7 @@ def _tile(places: int, vectors: int, step: int) -> Any:
         left, right, next_one, to = on.at(a, a0), on.at(b, b0), on.at(b, ahead), on.at(c, c0)
         tile, wide = accumulators(on, places, vectors), VECTORS * on.count
         sums = [one for line in tile for one in line]
-        ends = [
-            on.at(to, LONG(i * wide + v * on.count)) for i in range(places) for v in range(vectors)
-        ]
+        ends = [on.at(to, LONG(i * wide + v * on.count)) for i, v in np.ndindex(places, vectors)]
         with cgutils.for_range_slice(builder, LONG(0), count, block, LONG) as (start, _):
             clear(on, tile)
             begins = builder.icmp_signed("==", start, LONG(0))
@@ -210,25 +209,6 @@ def _recall(epilogue, first, last):
             recalled(k, mean, variance, batches, eps, mean_out, spread, rate)
 
 
-@helper
-def _fill(x, start, sizes, corner, rows, pitch, of_channel, room):
-    """Some rows of c images from a corner on, with zeros where there is no pixel."""
-    (c, h, w), (top, left) = sizes, corner
-    for i in range(c):
-        for r in range(rows):
-            to, row = i * of_channel + r * pitch, top + r
-            inside = 0 <= row < h
-            begin = min(max(0, -left), pitch) if inside else pitch
-            end = min(w - left, pitch) if inside else pitch
-            here = start + (i * h + row) * w + left
-            for q in range(begin):
-                room[at(to + q)] = 0
-            for q in range(begin, end):
-                room[at(to + q)] = x[at(here + q)]
-            for q in range(end, pitch):
-                room[at(to + q)] = 0
-
-
 @compiled
 def forward(epilogue, y, cut, sizes, image, where, x, w, rest, first, last):
     """y = w x + bias. A unit is one of `parts` of the panels, for a band of the lines of some samples' group.
@@ -250,9 +230,10 @@ def forward(epilogue, y, cut, sizes, image, where, x, w, rest, first, last):
         own, begin = g * f, g * panels * size
         _recall(epilogue, own + p * wide, own + min(stop * wide, f))
         if rows and which != before:
-            corner, some = (r * down - pads[0], -pads[1]), (end - r - 1) * down + rows
-            from_ = (s * groups + g) * of_image
-            _fill(x, from_, (c, h, across_x), corner, some, pitch, of_channel, rest)
+            corner, extent = (r * down - pads[0], -pads[1]), ((end - r - 1) * down + rows, pitch)
+            for i in range(c):
+                plane, zero = ((s * groups + g) * c + i) * h * across_x, x.dtype.type(0)
+                lay(x, plane, (h, across_x), corner, extent, zero, rest, i * of_channel)
             before = which
         for top in range(r, end, high):
             some = min(high, end - top)
@@ -281,18 +262,16 @@ def _results(on, matrix, m, m0, further, b, bias, s, s0, pitch):
     """s[(i pitch + j) wide + v] = (A' M A)[i, j] + bias[v], M[i, j] = m[(i t + j) further + v], v < wide."""
     builder, add, mul = on.builder, on.builder.add, on.builder.mul
     for by in of_sizes(on, matrix, RESULTS):
-        t, side = 2 * by.pairs, 2 * by.halves
+        t = 2 * by.pairs
         for v in range(VECTORS):
             first, lane = on.at(m, m0, LONG(v * on.count)), LONG(v * on.count)
-            columns = [
-                by.from_points(
-                    [on.load(on.at(first, mul(further, LONG(i * t + j)))) for i in range(t)]
-                )
-                for j in range(t)
-            ]
+            columns = []
+            for j in range(t):
+                points = (on.at(first, mul(further, LONG(i * t + j))) for i in range(t))
+                columns.append(by.from_points([*map(on.load, points)]))
             more = on.load(on.at(b, bias, lane))
-            for i in range(side):
-                for j, vector in enumerate(by.from_points([one[i] for one in columns])):
+            for i, line in enumerate(zip(*columns, strict=True)):
+                for j, vector in enumerate(by.from_points(line)):
                     place = mul(add(mul(pitch, LONG(i)), LONG(j)), LONG(VECTORS * on.count))
                     on.store(builder.fadd(vector, more), on.at(s, s0, place, lane))
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import at, compiled, compiled_sums, helper
+from minicaffe.backends.cpu.kernels.im2col import lay
 from minicaffe.backends.cpu.vector_ir import INT, emitted, ir
 
 # Windows of 2 x 2 of a vector; where a row has fewer left, its last are computed again
@@ -21,34 +22,11 @@ MANY, SOME = 8, 4
 
 
 @helper
-def extents(kernel, stride, out):
-    """Rows and columns from the first window to the last."""
-    return (out[0] - 1) * stride[0] + kernel[0], (out[1] - 1) * stride[1] + kernel[1]
-
-
-@helper
-def padded(image, pad, extent):
-    """Whether some windows reach past the image."""
-    return pad[0] + pad[1] > 0 or extent[0] > image[0] or extent[1] > image[1]
-
-
-@helper
-def lay(x, start, image, pad, extent, filling, out):
-    """out[r, q] = the pixel (r, q) - pad of a plane, or `filling` where there is none; of size `extent`."""
-    (h, w), (ph, pw), (lines, across) = image, pad, extent
-    end = min(across, w + pw)
-    for r in range(lines):
-        to, here = r * across, start + (r - ph) * w - pw
-        if r < ph or r >= h + ph:
-            for q in range(across):
-                out[at(to + q)] = filling
-        else:
-            for q in range(pw):
-                out[at(to + q)] = filling
-            for q in range(pw, end):
-                out[at(to + q)] = x[at(here + q)]
-            for q in range(end, across):
-                out[at(to + q)] = filling
+def extents(image, window, out):
+    """Rows and columns from the first window to the last, and whether some reach past the image."""
+    (kh, kw), (sh, sw), (ph, pw) = window
+    lines, across = (out[0] - 1) * sh + kh, (out[1] - 1) * sw + kw
+    return (lines, across), ph + pw > 0 or lines > image[0] or across > image[1]
 
 
 def _of_neighbours(join: Any, neutral: float) -> Any:
@@ -178,8 +156,7 @@ def max_pool(x, image, window, out, work, y, which, first, last):
     """Each window's largest pixel, and the number of the kernel element that saw it."""
     (h, w), (oh, ow) = image, out
     (kh, kw), (sh, sw), (ph, pw) = window
-    least, extent = x.dtype.type(-np.inf), extents(window[0], window[1], out)
-    laid = padded(image, window[2], extent)
+    least, (extent, laid) = x.dtype.type(-np.inf), extents(image, window, out)
     lines, across = extent
     pitch = across if laid else w
     size = lines * pitch
@@ -198,7 +175,7 @@ def max_pool(x, image, window, out, work, y, which, first, last):
             continue
         source, base = x, start
         if laid:
-            lay(x, start, image, window[2], extent, least, work)
+            lay(x, start, image, (-ph, -pw), extent, least, work, 0)
             source, base = work, 0
         _best_along(source, base, work, 0, along, kw, 1, 1, work, size, 2 * size)
         _best_down(work, size, work, 2 * size, down, kh, pitch, kw, work, 3 * size, 4 * size)
@@ -238,8 +215,7 @@ def ave_pool(x, image, window, out, rows, columns, work, y, first, last):
     """Each window's sum, divided by its rows and columns."""
     (h, w), (oh, ow) = image, out
     (kh, kw), (sh, sw), (ph, pw) = window
-    extent = extents(window[0], window[1], out)
-    laid = padded(image, window[2], extent)
+    extent, laid = extents(image, window, out)
     lines, across = extent
     pitch = across if laid else w
     size = lines * pitch
@@ -256,7 +232,7 @@ def ave_pool(x, image, window, out, rows, columns, work, y, first, last):
             continue
         source, base = x, start
         if laid:
-            lay(x, start, image, window[2], extent, x.dtype.type(0), work)
+            lay(x, start, image, (-ph, -pw), extent, x.dtype.type(0), work, 0)
             source, base = work, 0
         sum_of(source, base, size - pitch + across - kw + 1, kw, 1, work, size)
         sum_of(work, size, (lines - kh) * pitch + across - kw + 1, kh, pitch, work, 2 * size)
@@ -340,11 +316,10 @@ def _spread_over_four(count: int) -> Any:
     return spread
 
 
-def _rows_of_halves(kernel_of: Callable[[int], Any]) -> Any:
-    """All rows of windows of planes first..last, by kernels as wide as a row allows."""
+def _rows_of_halves(name: str, kernel_of: Callable[[int], Any]) -> Any:
+    """The loop over all rows of windows of planes first..last, by kernels as wide as a row allows."""
     many, some, one = map(kernel_of, (MANY, SOME, 1))
 
-    @helper
     def rows(x, w, y, which, out, keep, first, last):
         oh, ow = out
         for row in range(first * oh, last * oh):
@@ -361,22 +336,13 @@ def _rows_of_halves(kernel_of: Callable[[int], Any]) -> Any:
                 for q in range(ow):
                     one(x, here + 2 * q, w, y, which, to + q, keep)
 
-    return rows
+    rows.__name__ = name  # under which it is kept
+    return compiled(rows)
 
 
-_best_of_rows, _spread_rows = map(_rows_of_halves, (_best_of_four, _spread_over_four))
-
-
-@compiled
-def max_halve(x, image, out, keep, y, which, first, last):
-    """`pool.max_pool` of such windows: all is known but the pixels."""
-    _best_of_rows(x, image[1], y, which, out, keep, first, last)
-
-
-@compiled
-def max_halve_gradient(dy, which, image, out, dx, first, last):
-    """`pool.max_pool_gradient` of such windows, all of whose pixels are written."""
-    _spread_rows(dx, image[1], dy, which, out, True, first, last)
+# `max_pool` and its gradient of such windows: all is known but the pixels, and all of these are written
+max_halve = _rows_of_halves("max_halve", _best_of_four)
+max_halve_gradient = _rows_of_halves("max_halve_gradient", _spread_over_four)
 
 
 FAR = 1 << 28
