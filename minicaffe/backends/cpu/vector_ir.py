@@ -155,10 +155,10 @@ class Emitter:
         other = ir.Constant(vector.type, ir.Undefined) if other is None else other
         return self.builder.shuffle_vector(vector, other, mask)
 
-    def joined(self, parts: Sequence[Any]) -> Any:
-        """One vector of several, side by side."""
+    def joined(self, parts: Sequence[Any], step: int = 1) -> Any:
+        """One vector of several, side by side; or each time of two every `step`-th lane."""
         while len(parts) > 1:
-            lanes = range(2 * parts[0].type.count)
+            lanes = range(0, 2 * parts[0].type.count, step)
             parts = [
                 self.pick(one, lanes, other)
                 for one, other in zip(parts[::2], parts[1::2], strict=True)
@@ -233,12 +233,7 @@ def mover(step: int, count: int = 0) -> Any:
     @emitted("a", count)
     def move(on, a, a0, b, b0):
         vectors = [on.load(on.at(a, a0, LONG(i * on.count))) for i in range(step)]
-        while len(vectors) > 1:
-            vectors = [
-                on.pick(one, range(0, 2 * on.count, 2), other)
-                for one, other in zip(vectors[::2], vectors[1::2], strict=True)
-            ]
-        on.store(vectors[0], on.at(b, b0))
+        on.store(on.joined(vectors, 2), on.at(b, b0))
 
     return move
 

@@ -260,6 +260,7 @@ def weight_gradient(x, dy, n, dweight, numbers, size, taps, work, first, last):
     across = -(-ow // lanes_of(dy))
     columns, pitch = across * lanes_of(dy), sh * size[1]
     room = work[at(oh * columns) :]
+    own = work, (oh, across), room
     zero(work, oh * columns + sw * size[0] * size[1])
     for k in range(first, last):
         for s in range(n):
@@ -268,10 +269,7 @@ def weight_gradient(x, dy, n, dweight, numbers, size, taps, work, first, last):
             _apart(x, plane * image[0] * image[1], image, pad, sw, size, room)
             if kh == kw == 3 and sh == sw == 1:
                 steps = taps[3, 1], taps[1, 1]
-                _sums_of_3(work, (oh, across), room, 0, pitch, steps, dweight, element, kw)
+                _sums_of_3(*own, 0, pitch, steps, dweight, element, kw)
             else:
                 for t in range(kh * kw):
-                    here = taps[t, 1]
-                    _sums_of_1(
-                        work, (oh, across), room, here, pitch, (0, 0), dweight, element + t, 1
-                    )
+                    _sums_of_1(*own, taps[t, 1], pitch, (0, 0), dweight, element + t, 1)

@@ -59,9 +59,13 @@ _call = function(0, (64, 64, 64, 64))
 @helper
 def finish(y, start, count, epilogue):
     """Neighbouring outputs of a channel: `count` from `start` in y."""
-    if epilogue[0]:
-        rectify(y, start, count, epilogue)
-        pool(start, count, epilogue)
+    zero = y.dtype.type(0)
+    if epilogue[0] & RECTIFIES:
+        for i in range(start, start + count):
+            # as a sum, all are stored: else lane by lane on many processors
+            value = y[at(i)] + zero
+            y[at(i)] = zero if value <= zero else value
+    pool(start, count, epilogue)
 
 
 @helper
@@ -70,14 +74,3 @@ def pool(start, count, epilogue):
     loop, words, size, piece = epilogue[2]
     if epilogue[0] & POOLS:
         _call(loop, (words, start // size, (start + count) // size, piece))
-
-
-@helper
-def rectify(y, start, count, epilogue):
-    """All but the tail."""
-    zero = y.dtype.type(0)
-    if epilogue[0] & RECTIFIES:
-        for i in range(start, start + count):
-            # as a sum, all are stored: else lane by lane on many processors
-            value = y[at(i)] + zero
-            y[at(i)] = zero if value <= zero else value

@@ -36,10 +36,8 @@ def weight_gradient(x, dy, dw, sizes, where, places, turned, work, first, last):
                 some, j = min(width, f - r), 0
                 while j < deep:  # of one sample after the other
                     sample, place = divmod(q + j, p)
-                    count, to = (
-                        min(deep - j, p - place),
-                        ((sample * groups + g) * f + r) * p + place,
-                    )
+                    count = min(deep - j, p - place)
+                    to = ((sample * groups + g) * f + r) * p + place
                     for v in range(0, some, vector):
                         of_v = to + v * p, p, min(vector, some - v), count
                         to_lanes(dy, *of_v, turned, 0, work, j * width + v)

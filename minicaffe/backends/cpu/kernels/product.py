@@ -26,7 +26,14 @@ def narrow(sizes, a, a_turned, b, b_turned, rows, add, c, first, last):
     m, n, k = sizes
     if k == 1:
         r0, r1, q0, q1 = (first, last, 0, n) if rows else (0, m, first, last)
-        outer(a, b, n, r0, r1, q0, q1, add, c)
+        for r in range(r0, r1):
+            value = a[at(r)]
+            if add:
+                for q in range(q0, q1):
+                    c[at(r * n + q)] += value * b[at(q)]
+            else:
+                for q in range(q0, q1):
+                    c[at(r * n + q)] = value * b[at(q)]
     elif rows:
         vector(b, k, a, m if a_turned else k, not a_turned, add, c, first, last)
     else:
@@ -56,19 +63,6 @@ def linear(blas, sizes, x, weight, bias, features, work, y, first, last):
         for q in range(q1 - q0):
             more = bias[at(q0 + q)] if bias.size else y.dtype.type(0)
             y[at((i0 + i) * f + q0 + q)] = work[at(start + q * some + i)] + more
-
-
-@helper
-def outer(a, b, n, r0, r1, q0, q1, add, c):
-    """c[r, q] = a[r] b[q], or c[r, q] += a[r] b[q], of rows r0..r1 and columns q0..q1 of n."""
-    for r in range(r0, r1):
-        value = a[at(r)]
-        if add:
-            for q in range(q0, q1):
-                c[at(r * n + q)] += value * b[at(q)]
-        else:
-            for q in range(q0, q1):
-                c[at(r * n + q)] = value * b[at(q)]
 
 
 @helper_sums

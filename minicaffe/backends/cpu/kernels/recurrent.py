@@ -71,10 +71,8 @@ def lstm(dtype: Any) -> Any:
         rows, of_r = last - first, first * columns
         for t in range(steps):
             here, step = t * n * d, n * d
-            if t:
-                _times_panels(h, here - step + first * d, d, rows, d, weight, columns, r, of_r)
-            else:
-                _times_panels(start, first * d, d, rows, d, weight, columns, r, of_r)
+            of_h = (h, here - step + first * d) if t else (start, first * d)
+            _times_panels(*of_h, d, rows, d, weight, columns, r, of_r)
             before = z[4 * here :], r, columns, cont[t * n :], c[here:], d
             unit(*before, c[here + step :], h[here:], first, last)
 

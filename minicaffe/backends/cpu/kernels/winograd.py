@@ -28,22 +28,17 @@ DEEP = 32  # channels from which on a product is ours: tiles of fewer take as lo
 
 @helper
 def _unit(unit, chunk, tiles, n):
-    """The first sample and row of tiles of a unit, and how many of both, and of columns, it has."""
+    """The first sample and row of tiles of a unit, how many of both and of columns it has, and of tiles."""
     bands = (tiles[0] + chunk[1] - 1) // chunk[1]
     s, row = unit // bands * chunk[0], unit % bands * chunk[1]
-    return s, row, (min(chunk[0], n - s), min(chunk[1], tiles[0] - row), tiles[1])
+    samples, rows = min(chunk[0], n - s), min(chunk[1], tiles[0] - row)
+    return s, row, (samples, rows, tiles[1]), samples * rows * tiles[1]
 
 
 @helper
 def points_of(images):
     """How many a tile has."""
     return max(1, 2 * images[0].shape[1]) * 2 * images[1].shape[1]
-
-
-@helper
-def _count(planes):
-    """How many a channel has."""
-    return planes[0] * planes[1]
 
 
 @helper
@@ -82,16 +77,15 @@ def forward(epilogue, y, blas, shared, x, bias, u, rest, first, last):
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
     points, room = points_of(images), rest[: cut[4]]
-    c_of, f_of = c * _count(planes[0]), f * _count(planes[1])
+    c_of, f_of = c * planes[0][0] * planes[0][1], f * planes[1][0] * planes[1][1]
     k, m = c_of // groups, f_of // groups
     for unit in range(first, last):
-        s, row, ends = _unit(unit, chunk, tiles, n)
+        s, row, ends, count = _unit(unit, chunk, tiles, n)
         of_v, of_m = apart(c_of, line), apart(f_of, line)
         v = rest[cut[4] : cut[4] + points * of_v]
         out = rest[cut[4] + points * of_v :]
         where = x, s * c * h * w, (c, h, w), (0, c), ends, row, line, pads[0], step
         read_images(where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
-        count = ends[0] * ends[1] * ends[2]
         product_args = u, (v, of_v, k), (out, of_m, m), points, groups, line, count
         if k < DEEP:
             _by_blas(blas, *product_args)
@@ -114,13 +108,12 @@ def input_gradient(blas, shared, dy, u, dx, rest, first, last):
     points, room = points_of(images), rest[: cut[4]]
     k, m = c // groups, f // groups
     for unit in range(first, last):
-        s, _, ends = _unit(unit, chunk, tiles, n)
+        s, _, ends, count = _unit(unit, chunk, tiles, n)
         of_v, of_m = apart(c, line), apart(f, line)
         v = rest[cut[4] : cut[4] + points * of_v]
         out = rest[cut[4] + points * of_v :]
         where = dy, s * f * oh * ow, (f, oh, ow), (0, f), ends, 0, line, (0, 0), step
         read_results(where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
-        count = ends[0] * ends[1] * ends[2]
         _by_blas(blas, u, (out, of_m, m), (v, of_v, k), points, groups, line, count)
         pixels = dx, s * c * h * w, (c, h, w), ends, line, pads[0], step
         add_up(v, of_v, images, *pixels, cut, places[0], room)
@@ -133,13 +126,12 @@ def weight_gradient(blas, shared, x, dy, work, first, last):
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
     points = points_of(images)
-    c_of = c * _count(planes[0])
+    c_of = c * planes[0][0] * planes[0][1]
     k, m = c_of // groups, f // groups
     size = points * f * k
     room, rest = work[size : size + cut[4]], work[size + cut[4] :]
     for unit in range(first, last):
-        s, row, ends = _unit(unit, chunk, tiles, n)
-        count = ends[0] * ends[1] * ends[2]
+        s, row, ends, count = _unit(unit, chunk, tiles, n)
         of_v, of_m = apart(c_of, line), apart(f, line)
         v, out = rest[: points * of_v], rest[points * of_v :]
         where = x, s * c * h * w, (c, h, w), (0, c), ends, row, line, pads[0], step

@@ -81,15 +81,12 @@ class _Transform(Emitter):
 
     def to_points(self, x: Sequence[Any]) -> list[Any]:
         """t vectors from a."""
-        parts = [
-            [
-                self._sum([((odd, j, k), x[2 * k + odd]) for k in range(self.halves)])
-                for odd in (0, 1)
-            ]
-            for j in range(self.pairs)
-        ]
-        inner = [f(*pair) for pair in parts[1:] for f in (self.builder.fadd, self.builder.fsub)]
-        return [parts[0][0], *inner, parts[0][1]]
+        parts = []
+        for j, odd in np.ndindex(self.pairs, 2):
+            parts.append(self._sum([((odd, j, k), x[2 * k + odd]) for k in range(self.halves)]))
+        pairs = zip(parts[2::2], parts[3::2], strict=True)
+        inner = [f(*pair) for pair in pairs for f in (self.builder.fadd, self.builder.fsub)]
+        return [parts[0], *inner, parts[1]]
 
     def from_points(self, y: Sequence[Any]) -> list[Any]:
         """a vectors from t."""
@@ -97,11 +94,10 @@ class _Transform(Emitter):
         for j in range(1, self.pairs):
             pair = y[2 * j - 1], y[2 * j]
             parts.append((self.builder.fadd(*pair), self.builder.fsub(*pair)))
-        return [
-            self._sum([((odd, j, k), parts[j][odd]) for j in range(self.pairs)])
-            for k in range(self.halves)
-            for odd in (0, 1)
-        ]
+        sums = []
+        for k, odd in np.ndindex(self.halves, 2):
+            sums.append(self._sum([((odd, j, k), part[odd]) for j, part in enumerate(parts)]))
+        return sums
 
     def vectors(self, count: Any) -> Any:
         """How many it takes for so many numbers."""
@@ -227,16 +223,13 @@ def _beside(known: Any, move_of: Any) -> Any:
     return beside
 
 
-image_tiles = _beside(IMAGES, lambda size: 2 if size == 4 else 4)
-result_tiles = _beside(RESULTS, lambda size: size)
-image_columns, image_rows = _columns(IMAGES), _rows(IMAGES)
-result_columns, result_rows = _columns(RESULTS), _rows(RESULTS)
 columns_back, rows_back = _columns(RESULTS, True), _rows(RESULTS, True)
 columns_added, rows_added = _columns(IMAGES, True, True), _rows(IMAGES, True, True)
 
 
-def _reader(tiles: Any, columns: Any, rows: Any) -> Any:
-    """`read` by one kind of matrix."""
+def _reader(known: Any, move_of: Any) -> Any:
+    """`read` by matrices of known sizes: see `_beside`."""
+    tiles, columns, rows = _beside(known, move_of), _columns(known), _rows(known)
 
     @helper
     def read(where, phases, planes, matrices, cut, places, room, points, apart):
@@ -296,8 +289,8 @@ def _reader(tiles: Any, columns: Any, rows: Any) -> Any:
     return read
 
 
-read_images = _reader(image_tiles, image_columns, image_rows)
-read_results = _reader(result_tiles, result_columns, result_rows)
+read_images = _reader(IMAGES, lambda size: 2 if size == 4 else 4)
+read_results = _reader(RESULTS, lambda size: size)
 
 
 @helper
