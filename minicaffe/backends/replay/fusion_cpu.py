@@ -7,6 +7,7 @@ other steps (BatchNorm, sums, other functions) an epilogue is no faster: epilogu
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,7 @@ def _scaled(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
     alike = (f, p, then.n) == (features, inner, outer * features)
     if scales or whole or not alike or not _in_place(then, y, to):
         return None
-    more_args = (outer, features, inner), (True, factor, term, False), y
-    return LoopCommand(row.loop, (*past, *more_args), row.n, row.slices)
+    return replace(row, args=(*past, (outer, features, inner), (True, factor, term, False), y))
 
 
 def _normalised_and_scaled(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
@@ -77,7 +77,7 @@ def _rectified(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
     *first_args, (scales, factor, term, rectified), y = row.args
     if rectified or not scales or not _in_place(then, y, then.args[-1]):
         return None
-    return LoopCommand(row.loop, (*first_args, (True, factor, term, True), y), row.n, row.slices)
+    return replace(row, args=(*first_args, (True, factor, term, True), y))
 
 
 def _rectified_sum(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
@@ -90,45 +90,41 @@ def _rectified_sum(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
     return LoopCommand(compiled.rectified_sum, (a, b, y), row.n, row.slices)
 
 
-def _follows(row: LoopCommand, step: int, tail: Tail | None = None) -> LoopCommand | None:
-    """A convolution with one more step in its epilogue, if that comes behind those that are in it."""
-    steps, of_each, _, *rest = row.args[0]
-    if step <= steps or not _whole_channels(row):
-        return None
-    epilogue = steps | step, of_each, tail or Tail(), *rest
-    return LoopCommand(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
+def _follows(
+    row: LoopCommand, step: int, tail: Tail | None = None, reads: Any = None
+) -> LoopCommand | None:
+    """A convolution with one more step in its epilogue, if that comes behind those that are in it.
 
-
-def _whole_channels(row: LoopCommand) -> bool:
-    """Whether the loop of a convolution computes neighbouring outputs together, as an epilogue needs it."""
+    Its loop must compute neighbouring outputs together. What a step `reads` is known to packed weights only.
+    """
     if row.name == "winograd.forward":
         phases, planes = row.args[3][5][1], row.args[3][6][1]
-        return (phases[0][0], phases[1][0], *planes[:2]) == (1, 1, 1, 1)
-    return True
+        if (phases[0][0], phases[1][0], *planes[:2]) != (1, 1, 1, 1):
+            return None
+    steps, of_each, _, *rest = row.args[0]
+    epilogue = steps | step, of_each, tail or Tail(), *([reads] if reads else rest)
+    return None if step <= steps else replace(row, args=(epilogue, *row.args[1:]))
 
 
 def _convolution_normalised(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
     """A convolution of packed weights, and a BatchNorm and a Scale of its outputs."""
     *past, (_, features, inner), (scales, factors, terms, rectified), y = then.args
     has_both = scales and not rectified and factors.size and terms.size
-    steps, of_each, tail, (*_, other) = row.args[0]
-    if steps or not has_both or not _same(row.args[1], y) or (features, inner) != of_each:
+    _, of_each, _, (*_, other) = row.args[0]
+    if not has_both or not _same(row.args[1], y) or (features, inner) != of_each:
         return None
-    epilogue = _steps(y).NORMALISES, of_each, tail, (tuple(past), factors, terms, other)
-    return LoopCommand(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
+    return _follows(row, _steps(y).NORMALISES, reads=(tuple(past), factors, terms, other))
 
 
 def _convolution_added(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
     """A convolution of packed weights, and the sum of its outputs, over which that lies, and others."""
     a, *of_a, b, of_b, sizes, y, of_y = then.args
     other = b if _same(a, y) else a
-    steps, of_each, tail, (*past, _) = row.args[0]
     whole = (*of_a, of_b, of_y, sizes) == ((1,), (1,), (1,), (then.n,)) and then.n == y.size
     apart = _same(row.args[1], y) and not np.may_share_memory(other, y) and other.dtype == y.dtype
-    if not (whole and apart and _same(a if other is b else b, y)) or steps >= _steps(y).ADDS:
+    if not (whole and apart and _same(a if other is b else b, y)):
         return None
-    epilogue = steps | _steps(y).ADDS, of_each, tail, (*past, other)
-    return LoopCommand(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
+    return _follows(row, _steps(y).ADDS, reads=(*row.args[0][3][:3], other))
 
 
 def _convolution_rectified(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
@@ -182,15 +178,10 @@ def _in_place(row: LoopCommand, x: Any, y: Any) -> bool:
     return place(row.args[0]) == place(x) == place(y)
 
 
-CONVOLUTIONS = (  # loops whose first arguments are an epilogue and y
-    "depthwise.forward",
-    "direct.forward",
-    "implicit.forward",
-    "packed_gemm.forward",
-    "packed_gemm.winograd",
-    "winograd.forward",
-    "winograd_filters.forward",
-)
+# Loops whose first arguments are an epilogue and y
+OF_PACKED = "packed_gemm.forward", "packed_gemm.winograd"
+OTHERS = "depthwise", "direct", "implicit", "winograd", "winograd_filters"
+CONVOLUTIONS = *OF_PACKED, *(f"{file}.forward" for file in OTHERS)
 IN_CACHE = 2**12  # outputs of a channel that is pooled where it is computed
 POOLINGS = "pool.largest", "pool.max_pool", "pool.max_halve", "pool.ave_pool"
 JOINS: dict[tuple[str, str], Callable[[Any, Any], LoopCommand | None]] = {
@@ -200,16 +191,10 @@ JOINS: dict[tuple[str, str], Callable[[Any, Any], LoopCommand | None]] = {
     ("normalize.normalise", "normalize.scale"): _normalised_and_scaled,
     ("normalize.normalise_and_scale", "elementwise.ReLU_y"): _rectified,
     ("elementwise.add", "elementwise.ReLU_y"): _rectified_sum,
-    ("packed_gemm.forward", "normalize.chain"): _convolution_normalised,
-    ("packed_gemm.winograd", "normalize.chain"): _convolution_normalised,
-    ("packed_gemm.forward", "elementwise.add"): _convolution_added,
-    ("packed_gemm.winograd", "elementwise.add"): _convolution_added,
-    **{
-        (convolution, follower): join
-        for convolution in CONVOLUTIONS
-        for follower, join in {
-            "elementwise.ReLU_y": _convolution_rectified,
-            **dict.fromkeys(POOLINGS, _convolution_pooled),
-        }.items()
-    },
 }
+for _packed in OF_PACKED:
+    JOINS[_packed, "normalize.chain"] = _convolution_normalised
+    JOINS[_packed, "elementwise.add"] = _convolution_added
+for _convolution in CONVOLUTIONS:
+    JOINS[_convolution, "elementwise.ReLU_y"] = _convolution_rectified
+    JOINS |= {(_convolution, pooling): _convolution_pooled for pooling in POOLINGS}

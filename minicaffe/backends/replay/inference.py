@@ -146,10 +146,10 @@ def checks(steps: Sequence[Step]) -> Call:
     return Call("checks", "labels, indices and regions", partial(check, [*steps]), sets=True)
 
 
-def check_before_the_last(tape: Tape, unchecked: list[Step] | None) -> None:
-    """Let a replay check layers before the last note, which calls Python."""
+def check_before_the_last(tape: Tape, unchecked: list[Step] | None, notes: int = 1) -> None:
+    """Let a replay check layers before the last of the notes, which calls Python, or before so many."""
     if unchecked:
-        tape.notes.insert(len(tape.notes) - 1, checks(unchecked))
+        tape.notes.insert(len(tape.notes) - notes, checks(unchecked))
         unchecked.clear()
 
 

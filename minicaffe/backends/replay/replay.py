@@ -18,7 +18,7 @@ from minicaffe.backends.cpu.command import Command, LoopCommand
 from minicaffe.backends.cuda import ahead, cublas, fusion
 from minicaffe.backends.cuda.capture import captured
 from minicaffe.backends.device import Device
-from minicaffe.backends.replay.command_buffer import Program, recording
+from minicaffe.backends.replay.command_buffer import Program, Recording, recording
 from minicaffe.backends.replay.fusion_cpu import joined
 from minicaffe.errors import reason
 
@@ -158,20 +158,16 @@ class Tape:
         twice: bool = False,
     ) -> bool:
         """Run work and record its commands, or for a reason `why` a call of `again`; returns if it could."""
-        if not why:
-            with recording() as recorded:
-                work()
-            if not recorded.hosts and self.device.is_cuda:
-                self.notes.append(Issued(what, tuple(recorded.launches), again or work, twice))
-                return True
-            if not recorded.hosts:
-                self.notes += [(what, row) for row in recorded.rows]
-                return True
-            why = recorded.hosts[0]
-        else:
+        with nullcontext(Recording()) if why else recording() as recorded:
             work()
-        self.notes.append(Call(what, why, again or work, twice=twice))
-        return False
+        why = why or "".join(recorded.hosts[:1])
+        if why:
+            self.notes.append(Call(what, why, again or work, twice=twice))
+        elif self.device.is_cuda:
+            self.notes.append(Issued(what, tuple(recorded.launches), again or work, twice))
+        else:
+            self.notes += [(what, row) for row in recorded.rows]
+        return not why
 
     def nodes(self) -> list[Node]:
         """The nodes of a replay; none if all of them are calls."""
@@ -187,9 +183,10 @@ class Tape:
             part: Any = list(group)
             if called:
                 nodes += part
+            elif self.device.is_cuda:
+                nodes.append(CudaGraph(part, self.device))
             else:
-                cuda = self.device.is_cuda
-                nodes.append(CudaGraph(part, self.device) if cuda else Segment(part, self.weights))
+                nodes.append(Segment(part, self.weights))
         return nodes if any(not isinstance(node, Call) for node in nodes) else []
 
 

@@ -9,14 +9,7 @@ from functools import partial
 from typing import Any
 
 from minicaffe.backends.replay.guards import Premise
-from minicaffe.backends.replay.inference import (
-    check,
-    check_before_the_last,
-    checks,
-    note,
-    twice,
-    why_not,
-)
+from minicaffe.backends.replay.inference import check, check_before_the_last, note, twice, why_not
 from minicaffe.backends.replay.replay import Assumed, Call, Node, Repeated, Tape
 from minicaffe.core.layers.blob import Param
 from minicaffe.core.net import Net, run
@@ -26,6 +19,8 @@ from minicaffe.core.solver.iteration import Iteration
 from minicaffe.core.solver.mixed import Mixed
 from minicaffe.core.solver.nan_guard import Watch
 from minicaffe.core.solver.update_rules import Update
+
+KNOWN = "what the net knows of itself"
 
 
 class Replayed(Iteration):
@@ -114,9 +109,8 @@ class Replayed(Iteration):
         stale = [param for param in self.net.learnable if param.stale]  # they have no gradient
         super().step()
         if self.tape is not None and (read := [param for param in stale if not param.stale]):
-            known = "what the net knows of itself"
-            end = Call("the end", known, partial(_read, read), sets=True, late=True)
-            self.tape.notes.append(end)
+            work = partial(_read, read)
+            self.tape.notes.append(Call("the end", KNOWN, work, sets=True, late=True))
 
     def _record(self, work: Callable[[], None], tape: Tape | None) -> None:
         self.tape = tape
@@ -188,20 +182,16 @@ class Passes:
 
     def refuse(self, tape: Tape | None) -> None:
         """Let a replay raise here the refusals of layers so far."""
-        if tape is not None and self.unchecked:
-            tape.notes.append(checks(self.unchecked))
-            self.unchecked.clear()
+        if tape is not None:
+            check_before_the_last(tape, self.unchecked, 0)
 
     def end(self, tape: Tape | None) -> None:
         """End the passes; a replay also sets the state in which they leave the net."""
         if tape is not None:
-            work = partial(self._end, [(param, param.stale) for param in self.net.learnable])
-            known = "what the net knows of itself"
-            tape.notes.append(Call("the end", known, self._later(None, work), sets=True, late=True))
+            work = self.with_flags(self.net.learnable, self._end)
+            tape.notes.append(Call("the end", KNOWN, work, sets=True, late=True))
 
-    def _end(self, flags: Sequence[tuple[Any, bool]]) -> None:
-        for param, was in flags:
-            param.stale = was
+    def _end(self) -> None:
         sharing = self.net.memory.sharing
         sharing.held, sharing.holds = sharing.whole, sharing.last
 
