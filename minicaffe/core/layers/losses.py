@@ -169,14 +169,10 @@ class MultinomialLogisticLoss(SampleLoss):
     Example: (2, 3), (2,) -> {type: MultinomialLogisticLoss} -> ()
     """
 
-    def allocate(self) -> None:
-        super().allocate()
-        self.losses = self.empty(self.ncs[:1], self.sum_dtype)
-
     def forward(self, prob: Any, labels: Any) -> Any:
         self.prob, self.labels = prob.reshape(self.ncs[:2]), labels.reshape(-1)
-        label_losses.multinomial(self.prob, self.labels, self.losses, self.read)
-        return self.mean(self.losses, self.ncs[0])
+        label_losses.multinomial(self.prob, self.labels, self.own, self.read)
+        return self.mean(self.own, self.ncs[0])
 
     def backward(self, dloss: Any) -> Any:
         scale, dx = self.scaled(dloss, self.ncs[0]), self.grad[0].reshape(self.ncs[:2])

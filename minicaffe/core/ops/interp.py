@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from minicaffe.backends.dispatch import op
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """Along one axis, between which two of `size` pixels each of `count` outputs lies."""
 
     low: Any  # (count,) int32, the pixel before each output

@@ -7,8 +7,7 @@ for each label its row of a matrix against the logarithms of the probabilities, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -94,8 +93,7 @@ def _negate(out: Any, place: Any, own: Any) -> None:
     np.put(out, place, np.negative(own, out=own), mode="clip")
 
 
-@dataclass(frozen=True)
-class InfogainScratch:
+class InfogainScratch(NamedTuple):
     """What the NumPy form computes in: each label's class, the sum of its row, its row."""
 
     classes: Any

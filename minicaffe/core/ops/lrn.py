@@ -3,16 +3,14 @@
 Along channels of (n, c, h, w) it is seen as (n, c, h w), in windows of a column; within them, as (n c, h, w).
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from minicaffe.backends.dispatch import op
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(NamedTuple):
     """s = base + alpha (sum of x^2 over a window), y = x s^-beta."""
 
     image: tuple[int, int, int]  # (m, h, w)

@@ -104,9 +104,8 @@ def _cpu() -> str:
 def _key(case: Case) -> str:
     """A convolution's key in the file: its sizes, type and cap."""
     g, window = case.g, case.g.window
-    sizes = ["x".join(map(str, part)) for part in (g.x_shape, g.weight_shape)]
-    parts = [getattr(window, name) for name in ("stride", "pad", "dilation")]
-    sizes += ["x".join(map(str, part)) for part in parts]
+    parts = g.x_shape, g.weight_shape, window.stride, window.pad, window.dilation
+    sizes = ["x".join(map(str, part)) for part in parts]
     engines: list[Any] = [ENGINES[name] for name in case.candidates]
     others = [one for one in engines if not type(one).__module__.startswith("minicaffe.")]
     own = [f"{engine.name} {_code(engine)}" for engine in others]
@@ -171,14 +170,8 @@ def _keep(
         if first and (_busy(findings) or not _busy(plans[key])):
             return plans[key]
         plans[key] = findings
-        content = {
-            "device": _device(case.device),
-            "plans": {
-                key: {name: asdict(one) for name, one in directions.items()}
-                for key, directions in plans.items()
-            },
-        }
-        checkpoint.replace(file, json.dumps(content, indent=1).encode())
+        content = {"device": _device(case.device), "plans": plans}
+        checkpoint.replace(file, json.dumps(content, indent=1, default=asdict).encode())
     return findings
 
 
