@@ -21,11 +21,16 @@ CPU = ("--device", "cpu")
 def rows(text: str) -> list[Any]:
     """The rows of a table in text, for parametrize: one a line, its cells apart by ` | `.
 
+    A backslash and n in a cell are the end of a line; a line that `# ` leads is a comment.
+
     >>> [row.values for row in rows("type: ReLU, top: [] | needs one top")]
     [('type: ReLU, top: []', 'needs one top')]
     """
-    lines = [f"{line} " for line in text.splitlines() if line.strip()]
-    table = [tuple(cell.strip() for cell in re.split(r" \|(?= )", line)) for line in lines]
+    lines = [
+        f"{line} " for line in text.splitlines() if line.strip() and not re.match(" *# ", line)
+    ]
+    cells = [re.split(r" \|(?= )", line) for line in lines]
+    table = [tuple(cell.strip().replace("\\n", "\n") for cell in row) for row in cells]
     assert len(set(map(len, table))) == 1, "the rows of one table have as many cells"
     named = len({cells[0] for cells in table}) == len(table)
     ids = [cells[0] if named else ", ".join(cells[:-1]) for cells in table]
