@@ -26,9 +26,7 @@ def rows(text: str) -> list[Any]:
     >>> [row.values for row in rows("type: ReLU, top: [] | needs one top")]
     [('type: ReLU, top: []', 'needs one top')]
     """
-    lines = [
-        f"{line} " for line in text.splitlines() if line.strip() and not re.match(" *# ", line)
-    ]
+    lines = [f"{line} " for line in text.splitlines() if not re.match(r"\s*(# |$)", line)]
     cells = [re.split(r" \|(?= )", line) for line in lines]
     table = [tuple(cell.strip().replace("\\n", "\n") for cell in row) for row in cells]
     assert len(set(map(len, table))) == 1, "the rows of one table have as many cells"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kit import CPU, arrays, same_arrays
+from kit import CPU, arrays, rows, same_arrays
 
 from minicaffe import __version__
 from minicaffe.backends.cpu import threads
@@ -344,86 +344,60 @@ def test_files_that_are_no_weights(mistake, folder, command, trained):
 @pytest.mark.parametrize(
     "command, expected",
     [
-        ("trian", "minicaffe: unknown command 'trian'; did you mean 'train'? (see minicaffe --help)"),
-        ("device_query",
-         "minicaffe: unknown command 'device_query'; Caffe's device_query is minicaffe doctor (see minicaffe --help)"),
-        ("train tiny.yaml -gpu all",
-         "minicaffe train: unrecognized arguments: -gpu all; Caffe's -gpu is --device cuda:N; of several, mpiexec -n N (see minicaffe train --help)"),
+        *rows("""
+        trian | minicaffe: unknown command 'trian'; did you mean 'train'? (see minicaffe --help)
+        device_query | minicaffe: unknown command 'device_query'; Caffe's device_query is minicaffe doctor (see minicaffe --help)
+        train tiny.yaml -gpu all | minicaffe train: unrecognized arguments: -gpu all; Caffe's -gpu is --device cuda:N; of several, mpiexec -n N (see minicaffe train --help)
+        train tiny.yaml --lr 0.1 | minicaffe train: unrecognized arguments: --lr 0.1; --lr is --set solver.base_lr=... (see minicaffe train --help)
+        test tiny.yaml --batch-size=8 | minicaffe test: unrecognized arguments: --batch-size; --batch-size is --batch-size, of train (see minicaffe test --help)
+        test tiny.yaml --epochs 3 | minicaffe test: unrecognized arguments: --epochs 3; --epochs is --epochs, of train (see minicaffe test --help)
+        train tiny.yaml --epochs 0 | minicaffe train: argument --epochs: expected an integer of at least 1, got '0' (see minicaffe train --help)
+        train tiny.yaml --epochs 3 --max-iter 5 | minicaffe train: argument --max-iter: not allowed with argument --epochs (see minicaffe train --help)
+        train tiny.yaml --set max_iter=3 | minicaffe: --set max_iter: a model has no key 'max_iter'; did you mean 'solver.max_iter'?
+        train tiny.yaml --set batch_size=3 | minicaffe: --set batch_size: a model has no key 'batch_size'; did you mean 'layers.mnist.batch_size'?
+        train tiny.yaml --set conv1.num_output=3 | minicaffe: --set conv1.num_output: a model has no key 'conv1'; did you mean 'layers.conv1'?
+        train tiny.yaml --set solver.lr=3 | minicaffe: --set solver.lr: solver: unknown key 'lr'; did you mean 'base_lr'?
+        train tiny.yaml --set layers.conv1.type=MaxPool2d | minicaffe: --set layers.conv1.type: layer 'conv1': unknown type 'MaxPool2d'; did you mean 'Pooling' with pool: MAX?
+        predict x.onnx digit.png | minicaffe: x.onnx: is a net in the ONNX format; minicaffe reads models in .yaml and .prototxt
+        train | minicaffe: no MODEL: give its file, or --resume RUN, whose folder holds the model
+        test | minicaffe test: the following arguments are required: MODEL (see minicaffe test --help)
+        train tiny.yaml --max_iter 3 | minicaffe train: unrecognized arguments: --max_iter 3; did you mean '--max-iter'? (see minicaffe train --help)
+        test tiny.yaml --weigths x.npz | minicaffe test: unrecognized arguments: --weigths x.npz; did you mean '--weights'? (see minicaffe test --help)
+        train tiny.yaml --max-iter -1 | minicaffe train: argument --max-iter: expected an integer of at least 0, got '-1' (see minicaffe train --help)
+        train tiny.yaml --max-iter 1e4 | minicaffe train: argument --max-iter: expected an integer of at least 0, got '1e4' (see minicaffe train --help)
+        train tiny.yaml --seed x | minicaffe train: argument --seed: expected an integer of at least 0, got 'x' (see minicaffe train --help)
+        train tiny.yaml --device gpu | minicaffe: unknown device 'gpu'; expected cpu, cuda or cuda:N
+        train tiny.yaml --device cuda:x | minicaffe: unknown device 'cuda:x'; expected cpu, cuda or cuda:N
+        train tiny.yaml --device cpu --snapshot-prefix tiny.yaml/x | minicaffe: snapshot_prefix 'tiny.yaml/x': 'tiny.yaml' cannot be made: File exists
+        train no.yaml | minicaffe: no.yaml: no such file
+        train models | minicaffe: models: is a folder without a model.yaml; expected a model file, a snapshot or the folder of a run
+        train tiny.yaml --import no.py | minicaffe: --import no.py: no such file
+        train tiny.yaml --import tiny.yaml | minicaffe: --import tiny.yaml: is not a Python file
+        test tiny.yaml | minicaffe: tiny.yaml: holds no weights; give them by --weights FILE
+        test tiny.yaml --weights x --batches 0 | minicaffe test: argument --batches: expected an integer of at least 1, got '0' (see minicaffe test --help)
+        time tiny.yaml --iterations 0 | minicaffe time: argument --iterations: expected an integer of at least 1, got '0' (see minicaffe time --help)
+        time tiny.yaml --threads 1025 | minicaffe time: argument --threads: expected an integer from 1 to 1024, got '1025' (see minicaffe time --help)
+        layers pooling | minicaffe: there is no layer type 'pooling'; did you mean 'Pooling'?
+        schema x | minicaffe schema: unrecognized arguments: x (see minicaffe schema --help)
+        fetch minst | minicaffe: cannot fetch 'minst': expected mnist, fashion-mnist, cifar10, or weights by name; did you mean 'mnist'? (minicaffe fetch --list lists them)
+        fetch mnist --list | minicaffe: --list goes without NAME, got 'mnist'
+        test tiny.yaml --weights bvlc_alexnett | minicaffe: bvlc_alexnett: no such file, and no weights of this name; did you mean 'bvlc_alexnet'? (minicaffe fetch --list lists them)
+        train tiny.yaml --scale-lr | minicaffe: --scale-lr: is for several ranks: mpiexec -n N minicaffe train ...
+        runs no | minicaffe: no: no such folder; a training makes runs/NAME-DATE
+        runs models | minicaffe: models: holds no runs
+        convert tiny.yaml a.prototxt --model tiny.yaml | minicaffe: a.prototxt: --model goes with weights, not with a model
+        convert-images a b --label-map c | minicaffe: --label-map is of boxes: give --boxes, too
+        convert-images a b.npz --boxes | minicaffe: --boxes are written to an LMDB, not to .npz
+        convert-images a b --boxes | minicaffe: a: no such list of pictures and their boxes
+        doctor x | minicaffe doctor: unrecognized arguments: x (see minicaffe doctor --help)
+    """),
         ("train tiny.yaml --iterations=3",
          "minicaffe train: unrecognized arguments: --iterations; Caffe's --iterations is --batches in test,"
          " --iterations in time, --max-iter in train (see minicaffe train --help)"),
-        ("train tiny.yaml --lr 0.1",
-         "minicaffe train: unrecognized arguments: --lr 0.1; --lr is --set solver.base_lr=... (see minicaffe train --help)"),
-        ("test tiny.yaml --batch-size=8",
-         "minicaffe test: unrecognized arguments: --batch-size; --batch-size is --batch-size, of train (see"
-         " minicaffe test --help)"),
-        ("test tiny.yaml --epochs 3",
-         "minicaffe test: unrecognized arguments: --epochs 3; --epochs is --epochs, of train (see minicaffe test --help)"),
-        ("train tiny.yaml --epochs 0",
-         "minicaffe train: argument --epochs: expected an integer of at least 1, got '0' (see minicaffe train --help)"),
-        ("train tiny.yaml --epochs 3 --max-iter 5",
-         "minicaffe train: argument --max-iter: not allowed with argument --epochs (see minicaffe train --help)"),
-        ("train tiny.yaml --set max_iter=3",
-         "minicaffe: --set max_iter: a model has no key 'max_iter'; did you mean 'solver.max_iter'?"),
-        ("train tiny.yaml --set batch_size=3",
-         "minicaffe: --set batch_size: a model has no key 'batch_size'; did you mean 'layers.mnist.batch_size'?"),
-        ("train tiny.yaml --set conv1.num_output=3",
-         "minicaffe: --set conv1.num_output: a model has no key 'conv1'; did you mean 'layers.conv1'?"),
-        ("train tiny.yaml --set solver.lr=3",
-         "minicaffe: --set solver.lr: solver: unknown key 'lr'; did you mean 'base_lr'?"),
-        ("train tiny.yaml --set layers.conv1.type=MaxPool2d",
-         "minicaffe: --set layers.conv1.type: layer 'conv1': unknown type 'MaxPool2d';"
-         " did you mean 'Pooling' with pool: MAX?"),
-        ("predict x.onnx digit.png", "minicaffe: x.onnx: is a net in the ONNX format; minicaffe reads models in .yaml"
-         " and .prototxt"),
-        ("train", "minicaffe: no MODEL: give its file, or --resume RUN, whose folder holds the model"),
-        ("test", "minicaffe test: the following arguments are required: MODEL (see minicaffe test --help)"),
-        ("train tiny.yaml --max_iter 3",
-         "minicaffe train: unrecognized arguments: --max_iter 3; did you mean '--max-iter'? (see minicaffe train --help)"),
-        ("test tiny.yaml --weigths x.npz",
-         "minicaffe test: unrecognized arguments: --weigths x.npz; did you mean '--weights'? (see minicaffe test --help)"),
-        ("train tiny.yaml --max-iter -1",
-         "minicaffe train: argument --max-iter: expected an integer of at least 0, got '-1' (see minicaffe train --help)"),
-        ("train tiny.yaml --max-iter 1e4",
-         "minicaffe train: argument --max-iter: expected an integer of at least 0, got '1e4' (see minicaffe train --help)"),
-        ("train tiny.yaml --seed x",
-         "minicaffe train: argument --seed: expected an integer of at least 0, got 'x' (see minicaffe train --help)"),
-        ("train tiny.yaml --device gpu", "minicaffe: unknown device 'gpu'; expected cpu, cuda or cuda:N"),
-        ("train tiny.yaml --device cuda:x", "minicaffe: unknown device 'cuda:x'; expected cpu, cuda or cuda:N"),
-        ("train tiny.yaml --device cpu --snapshot-prefix tiny.yaml/x",
-         "minicaffe: snapshot_prefix 'tiny.yaml/x': 'tiny.yaml' cannot be made: File exists"),
-        ("train no.yaml", "minicaffe: no.yaml: no such file"),
-        ("train models", "minicaffe: models: is a folder without a model.yaml;"
-         " expected a model file, a snapshot or the folder of a run"),
-        ("train tiny.yaml --import no.py", "minicaffe: --import no.py: no such file"),
-        ("train tiny.yaml --import tiny.yaml", "minicaffe: --import tiny.yaml: is not a Python file"),
-        ("test tiny.yaml", "minicaffe: tiny.yaml: holds no weights; give them by --weights FILE"),
-        ("test tiny.yaml --weights x --batches 0",
-         "minicaffe test: argument --batches: expected an integer of at least 1, got '0' (see minicaffe test --help)"),
-        ("time tiny.yaml --iterations 0",
-         "minicaffe time: argument --iterations: expected an integer of at least 1, got '0' (see minicaffe time --help)"),
-        ("time tiny.yaml --threads 1025",
-         "minicaffe time: argument --threads: expected an integer from 1 to 1024, got '1025' (see minicaffe time --help)"),
         (f"time tiny.yaml --threads {'9' * 5000}",
          f"minicaffe time: argument --threads: expected an integer from 1 to 1024, got '{'9' * 59} (see minicaffe time --help)"),
-        ("layers pooling", "minicaffe: there is no layer type 'pooling'; did you mean 'Pooling'?"),
-        ("schema x", "minicaffe schema: unrecognized arguments: x (see minicaffe schema --help)"),
-        ("fetch minst",
-         "minicaffe: cannot fetch 'minst': expected mnist, fashion-mnist, cifar10, or weights by name;"
-         " did you mean 'mnist'? (minicaffe fetch --list lists them)"),
-        ("fetch mnist --list", "minicaffe: --list goes without NAME, got 'mnist'"),
-        ("test tiny.yaml --weights bvlc_alexnett",
-         "minicaffe: bvlc_alexnett: no such file, and no weights of this name; did you mean 'bvlc_alexnet'?"
-         " (minicaffe fetch --list lists them)"),
-        ("train tiny.yaml --scale-lr", "minicaffe: --scale-lr: is for several ranks: mpiexec -n N minicaffe train ..."),
-        ("runs no", "minicaffe: no: no such folder; a training makes runs/NAME-DATE"),
-        ("runs models", "minicaffe: models: holds no runs"),
-        ("convert tiny.yaml a.prototxt --model tiny.yaml", "minicaffe: a.prototxt: --model goes with weights, not with a model"),
-        ("convert-images a b --label-map c", "minicaffe: --label-map is of boxes: give --boxes, too"),
-        ("convert-images a b.npz --boxes", "minicaffe: --boxes are written to an LMDB, not to .npz"),
-        ("convert-images a b --boxes", "minicaffe: a: no such list of pictures and their boxes"),
-        ("doctor x", "minicaffe doctor: unrecognized arguments: x (see minicaffe doctor --help)"),
     ],
+    ids=lambda value: value[:60],
 )  # fmt: skip
 def test_wrong_words(mistake, command, expected):
     assert mistake(*command.split()) == expected

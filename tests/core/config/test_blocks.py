@@ -3,7 +3,7 @@
 import pytest
 import yaml
 from caffe_nets import resolved
-from kit import refusal
+from kit import refusal, rows
 
 from minicaffe.core.config import settings as blocks_module
 from minicaffe.core.config import tree
@@ -98,53 +98,34 @@ solver: {{base_lr: 1, max_iter: 1, test_iter: 1, test_interval: 1}}
             parse(second.replace(tests, f"test_nets: [{wrong}]"), "m.yaml")
 
 
-MISTAKES = [  # what becomes what, and what is said of it
-    ("k: 3,", "k: x,",
-     "4:94: in a block used at m.yaml:6:19: in a block used at m.yaml:13:5: layer 'conv1' (Convolution): "
-     "kernel_size: expected an integer, got 'x'"),
-    ("width: 4}", "width: wide}",
-     "4:72: in a block used at m.yaml:13:32: layer 'conv1' (Convolution): num_output: expected an integer, "
-     "got 'wide'"),
-    ("param: {decay_mult: 0}", "param: {decay_mul: 0}",
-     "4:106: in a block used at m.yaml:15:56: layer 'conv3' (Convolution): param: unknown key 'decay_mul'; "
-     "did you mean 'decay_mult'?"),
-    ("num_output: <", "num_ouput: <",
-     "4:60: in a block used at m.yaml:13:5: layer 'conv1' (Convolution): unknown key 'num_ouput'; did you "
-     "mean 'num_output'?"),
-    ("k: [1, 3]", "k: [1, 0]",
-     "4:94: in a block used at m.yaml:10:55: in a block used at m.yaml:14:5: layer 'conv2b' (Convolution): "
-     "kernel_size: expected at least 1, got 0"),
-    ("from: conv1,", "from: cov1,",
-     "4:52: in a block used at m.yaml:15:41: layer 'conv3' (Convolution): unknown bottom 'cov1'; did you "
-     "mean 'conv1'?"),
-    ("k: 3,", "k: 20,",
-     "4:9: in a block used at m.yaml:13:5: layer 'conv1' (Convolution): a kernel of extent 20 does not fit"),
-    ("conv, n: 3", "conv, n: 1",
-     "4:16: in a block used at m.yaml:15:5: layer 'conv1' (Convolution): the name is taken by the layer at "
-     "line 4, in a block used at line 13"),
-    ("pair, n: 2", "pear, n: 2", "14:13: there is no block 'pear'; did you mean 'pair'?"),
-    ("block: pair, n: 2", "block: [pair], n: 2", "14:13: block: expected text, got a list"),
-    ("blocks:", "block:", "13:13: there is no block 'conv'; the model has no `blocks` beside its layers"),
-    ("n: 1, width: 4", "n: 1, widht: 4", "13:25: block 'conv': unknown argument 'widht'; did you mean 'width'?"),
-    ("n: 1, width: 4", "n: 1, width: 4, zebra: 4",
-     "13:35: block 'conv': unknown argument 'zebra'; no text in the block holds '<zebra>'"),
-    ("n: 1, width: 4", "n: 1", "13:5: block 'conv': missing argument 'width', for the <width> at line 4"),
-    ("n: 1, width: 4", "n: [1], width: 4",
-     "4:16: in a block used at m.yaml:13:5: <n> in a text: expected text or a number, got a list"),
-    ("block: conv, n: <n>a", "block: pair, n: <n>a",
-     "9:17: in a block used at m.yaml:14:5: block 'pair' is used by itself: 'pair' > 'pair'"),
-    ("{k: 3,", "{kk: 3, k: 3,", "6:16: block 'conv': defaults: unknown argument 'kk'"),
-    ("{k: 3, from: null, param: [{lr_mult: 1}, {lr_mult: 2}]}", "k",
-     "6:15: block 'conv': defaults: expected a mapping, got 'k'"),
-    ("    defaults:", "    default:", "6:5: block 'conv': unknown key 'default'; did you mean 'defaults'?"),
-    ("  pair:", "  none: {layers: []}\n  pair:", "7:18: block 'none': expected at least one layer"),
-    ("  pair:", "  none: 3\n  pair:", "7:9: block 'none': expected a mapping, got 3"),
-    ("  pair:", "  idle: {layers: [{name: x, type: Exp}]}\n  pair:", "7:3: block 'idle' is never used"),
-    ("blocks:", "blocks: 3\nblokcs:", "1:9: blocks: expected a mapping, got 3"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("old", "new", "said"), MISTAKES, ids=[said for *_, said in MISTAKES])
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    rows(r"""
+        k: 3, | k: x, | 4:94: in a block used at m.yaml:6:19: in a block used at m.yaml:13:5: layer 'conv1' (Convolution): kernel_size: expected an integer, got 'x'
+        width: 4} | width: wide} | 4:72: in a block used at m.yaml:13:32: layer 'conv1' (Convolution): num_output: expected an integer, got 'wide'
+        param: {decay_mult: 0} | param: {decay_mul: 0} | 4:106: in a block used at m.yaml:15:56: layer 'conv3' (Convolution): param: unknown key 'decay_mul'; did you mean 'decay_mult'?
+        num_output: < | num_ouput: < | 4:60: in a block used at m.yaml:13:5: layer 'conv1' (Convolution): unknown key 'num_ouput'; did you mean 'num_output'?
+        k: [1, 3] | k: [1, 0] | 4:94: in a block used at m.yaml:10:55: in a block used at m.yaml:14:5: layer 'conv2b' (Convolution): kernel_size: expected at least 1, got 0
+        from: conv1, | from: cov1, | 4:52: in a block used at m.yaml:15:41: layer 'conv3' (Convolution): unknown bottom 'cov1'; did you mean 'conv1'?
+        k: 3, | k: 20, | 4:9: in a block used at m.yaml:13:5: layer 'conv1' (Convolution): a kernel of extent 20 does not fit
+        conv, n: 3 | conv, n: 1 | 4:16: in a block used at m.yaml:15:5: layer 'conv1' (Convolution): the name is taken by the layer at line 4, in a block used at line 13
+        pair, n: 2 | pear, n: 2 | 14:13: there is no block 'pear'; did you mean 'pair'?
+        block: pair, n: 2 | block: [pair], n: 2 | 14:13: block: expected text, got a list
+        blocks: | block: | 13:13: there is no block 'conv'; the model has no `blocks` beside its layers
+        n: 1, width: 4 | n: 1, widht: 4 | 13:25: block 'conv': unknown argument 'widht'; did you mean 'width'?
+        n: 1, width: 4 | n: 1, width: 4, zebra: 4 | 13:35: block 'conv': unknown argument 'zebra'; no text in the block holds '<zebra>'
+        n: 1, width: 4 | n: 1 | 13:5: block 'conv': missing argument 'width', for the <width> at line 4
+        n: 1, width: 4 | n: [1], width: 4 | 4:16: in a block used at m.yaml:13:5: <n> in a text: expected text or a number, got a list
+        block: conv, n: <n>a | block: pair, n: <n>a | 9:17: in a block used at m.yaml:14:5: block 'pair' is used by itself: 'pair' > 'pair'
+        {k: 3, | {kk: 3, k: 3, | 6:16: block 'conv': defaults: unknown argument 'kk'
+        {k: 3, from: null, param: [{lr_mult: 1}, {lr_mult: 2}]} | k | 6:15: block 'conv': defaults: expected a mapping, got 'k'
+        defaults: | default: | 6:5: block 'conv': unknown key 'default'; did you mean 'defaults'?
+        pair: | none: {layers: []}\n  pair: | 7:18: block 'none': expected at least one layer
+        pair: | none: 3\n  pair: | 7:9: block 'none': expected a mapping, got 3
+        pair: | idle: {layers: [{name: x, type: Exp}]}\n  pair: | 7:3: block 'idle' is never used
+        blocks: | blocks: 3\nblokcs: | 1:9: blocks: expected a mapping, got 3
+    """),
+)
 def test_a_mistake_is_told_with_both_its_places(old, new, said):
     text = MODEL.replace(old, new, 1)
     assert text != MODEL
