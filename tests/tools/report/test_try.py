@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kit import refusal
+from kit import refusal, rows
 from reading_files import read_picture
 
 from minicaffe import Net
@@ -31,62 +31,35 @@ FUNCTIONS = [
     "GELU, approximate: tanh",
 ]
 CASES = {  # shape of the input, layers
-    "lenet": (
-        (1, 1, 28, 28),
+    "lenet": ((1, 1, 28, 28),
         f"{{{CONV}, name: a, num_output: 20, kernel_size: 5}}; {{type: Pooling, name: b, kernel_size: 2, stride: 2}}; "
         f"{{{CONV}, name: c, num_output: 50, kernel_size: 5}}; {{type: Pooling, name: d, kernel_size: 2, stride: 2}}; "
         f"{{{IP}, name: e, num_output: 500}}; {{type: ReLU, name: f, top: e}}; {{{IP}, name: g, num_output: 10}}; "
-        "{type: Softmax, name: h}",
-    ),
-    "strides": (
-        (1, 4, 11, 9),
-        f"{{{CONV}, name: a, num_output: 6, kernel_size: [3, 2], stride: [2, 3], pad: [2, 1], group: 2}}",
-    ),
-    "dilation": (
-        (1, 3, 12, 12),
-        f"{{{CONV}, name: a, num_output: 4, kernel_size: 3, dilation: [2, 3], pad: 4, bias_term: false}}",
-    ),
+        "{type: Softmax, name: h}"),
+    "strides": ((1, 4, 11, 9), f"{{{CONV}, name: a, num_output: 6, kernel_size: [3, 2], stride: [2, 3], pad: [2, 1], group: 2}}"),
+    "dilation": ((1, 3, 12, 12), f"{{{CONV}, name: a, num_output: 4, kernel_size: 3, dilation: [2, 3], pad: 4, bias_term: false}}"),
     "max": ((1, 3, 10, 11), "{type: Pooling, name: a, kernel_size: 3, stride: 2, pad: 1}"),
-    "mean": (
-        (1, 3, 10, 11),
-        "{type: Pooling, name: a, pool: AVE, kernel_size: [3, 4], stride: [2, 3], pad: 1}",
-    ),
-    "past": (
-        (1, 2, 7, 7),
-        "{type: Pooling, name: a, kernel_size: 1, stride: 3}; {type: Pooling, name: b, pool: AVE, kernel_size: 1, stride: 2}",
-    ),
-    "floor": (
-        (1, 2, 8, 8),
-        "{type: Pooling, name: a, kernel_size: 3, stride: 2, round_mode: FLOOR}; {type: Pooling, name: b, pool: AVE, global_pooling: true}",
-    ),
+    "mean": ((1, 3, 10, 11), "{type: Pooling, name: a, pool: AVE, kernel_size: [3, 4], stride: [2, 3], pad: 1}"),
+    "past": ((1, 2, 7, 7), "{type: Pooling, name: a, kernel_size: 1, stride: 3}; {type: Pooling, name: b, pool: AVE, kernel_size: 1, stride: 2}"),
+    "floor": ((1, 2, 8, 8),
+        "{type: Pooling, name: a, kernel_size: 3, stride: 2, round_mode: FLOOR}; {type: Pooling, name: b, pool: AVE, global_pooling: true}"),
     "across": ((1, 7, 4, 5), "{type: LRN, name: a, local_size: 5, alpha: 0.3, beta: 0.6, k: 2}"),
-    "within": (
-        (1, 3, 6, 5),
-        "{type: LRN, name: a, local_size: 3, alpha: 0.3, norm_region: WITHIN_CHANNEL}",
-    ),
-    "channels": (
-        (1, 4, 5, 5),
+    "within": ((1, 3, 6, 5), "{type: LRN, name: a, local_size: 3, alpha: 0.3, norm_region: WITHIN_CHANNEL}"),
+    "channels": ((1, 4, 5, 5),
         "{type: BatchNorm, name: a}; {type: Scale, name: b, bias_term: true, filler: {type: gaussian}, bias_filler: {type: gaussian}}; "
-        "{type: Bias, name: c, filler: {type: gaussian}}; {type: PReLU, name: d}; {type: BatchNorm, name: e, scale_bias: true}",
-    ),
-    "functions": (
-        (1, 2, 3, 3),
+        "{type: Bias, name: c, filler: {type: gaussian}}; {type: PReLU, name: d}; {type: BatchNorm, name: e, scale_bias: true}"),
+    "functions": ((1, 2, 3, 3),
         "; ".join(f"{{name: f{i}, bottom: data, type: {keys}}}" for i, keys in enumerate(FUNCTIONS))
-        + "; {name: all, type: Concat, bottom: ["
-        + ", ".join(f"f{i}" for i in range(len(FUNCTIONS)))
-        + "]}; "
-        "{name: positive, type: Power, bottom: all, power: 3, scale: 0.5, shift: 4}; {name: log, type: Log, shift: 99, base: 10}",
-    ),
-    "branches": (
-        (1, 4, 6, 6),
+        + f"; {{name: all, type: Concat, bottom: [{', '.join(f'f{i}' for i in range(len(FUNCTIONS)))}]}}; "
+        "{name: positive, type: Power, bottom: all, power: 3, scale: 0.5, shift: 4}; {name: log, type: Log, shift: 99, base: 10}"),
+    "branches": ((1, 4, 6, 6),
         f"{{{CONV}, name: a, num_output: 4, kernel_size: 3, pad: 1}}; {{{CONV}, name: b, bottom: data, num_output: 4, kernel_size: 1}}; "
         "{name: s, type: Eltwise, bottom: [a, b], coeff: [1, -2]}; {name: p, type: Eltwise, bottom: [a, b], operation: PROD}; "
         "{name: m, type: Eltwise, bottom: [a, b], operation: MAX}; {name: c, type: Concat, bottom: [s, p, m]}; "
         "{name: w, type: Concat, axis: 3, bottom: [c, c]}; {name: drop, type: Dropout, top: w}; {name: flat, type: Flatten}; "
-        f"{{{IP}, name: ip, num_output: 5, transpose: true}}; {{name: prob, type: Softmax}}",
-    ),
+        f"{{{IP}, name: ip, num_output: 5, transpose: true}}; {{name: prob, type: Softmax}}"),
     "places": ((1, 5, 3, 2), "{name: a, type: Softmax}; {name: b, type: Softmax, axis: 3}"),
-}
+}  # fmt: skip
 STUB = """<!doctype html><meta charset="utf-8"><style>:root { --line: #888 }</style><main id="page"></main>
 <script>
 const report = { sections: {}, busy: [], make: (tag, attributes = {}, ...children) => {
@@ -145,16 +118,8 @@ const end = async (name) => {
   return { ...one, text: host.textContent };
 };
 </script>"""
-THREE = [
-    [0.3, 0.2],
-    [0.5, 0.13],
-    [0.68, 0.25],
-    [0.6, 0.42],
-    [0.46, 0.48],
-    [0.66, 0.58],
-    [0.7, 0.75],
-]
-THREE += [[0.5, 0.87], [0.28, 0.78]]
+THREE = [[0.3, 0.2], [0.5, 0.13], [0.68, 0.25], [0.6, 0.42], [0.46, 0.48], [0.66, 0.58]]
+THREE += [[0.7, 0.75], [0.5, 0.87], [0.28, 0.78]]
 SAMPLE = {
     name: np.random.default_rng(8).integers(0, 256, (1, size, size), dtype=np.uint8)
     for name, size in (("digits", 28), ("cropped", 24))
@@ -380,31 +345,19 @@ def test_hostile_names_are_text(seen):
     assert "</script><b>" in seen.answers["digits"]["text"]
 
 
-PICTURE = "{name: x, type: Input, shape: {dim: [1, %d, 9, 9]}}"
-END = "{name: ip, type: InnerProduct, num_output: 2}, {name: p, type: Softmax}"
-
-
 @pytest.mark.parametrize(
-    ("layers", "why"),
-    [
-        (
-            f"{PICTURE % 1}, {{name: y, type: MVN}}, {END}",
-            "layer 'y' (MVN): this page's script does not have it",
-        ),
-        (
-            f"{PICTURE % 1}, {{name: y, type: Pooling, kernel_size: 2, pool: STOCHASTIC}}, {END}",
-            "layer 'y' (Pooling): this page's script does not have it",
-        ),
-        (f"{PICTURE % 4}, {END}", "a picture has 4 channels; one draws with 1 or 3"),
-        (
-            f"{PICTURE % 1}, {{name: y, type: DummyData, shape: {{dim: [1, 1, 9, 9]}}}},"
-            f" {{name: z, type: Eltwise, bottom: [x, y]}}, {END}",
-            "the net takes more than pictures",
-        ),
-    ],
+    ("channels", "layers", "why"),
+    rows("""
+        1 | {name: y, type: MVN}, | layer 'y' (MVN): this page's script does not have it
+        1 | {name: y, type: Pooling, kernel_size: 2, pool: STOCHASTIC}, | layer 'y' (Pooling): this page's script does not have it
+        4 | | a picture has 4 channels; one draws with 1 or 3
+        1 | {name: y, type: DummyData, shape: {dim: [1, 1, 9, 9]}}, {name: z, type: Eltwise, bottom: [x, y]}, | the net takes more than pictures
+    """),
 )
-def test_other_nets_leave_the_section_out(layers, why):
-    made = Classifier(parse(f"layers: [{layers}]"), device="cpu")
+def test_other_nets_leave_the_section_out(channels, layers, why):
+    picture = f"{{name: x, type: Input, shape: {{dim: [1, {channels}, 9, 9]}}}}"
+    end = "{name: ip, type: InnerProduct, num_output: 2}, {name: p, type: Softmax}"
+    made = Classifier(parse(f"layers: [{picture}, {layers} {end}]"), device="cpu")
 
     def shown():
         try_.check(made.net, made.data)

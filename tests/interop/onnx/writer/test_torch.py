@@ -1,10 +1,11 @@
 """A net's parameters as PyTorch's state_dict: what is written, and that PyTorch's modules give the same numbers."""
 
+import json
 import sys
 
 import numpy as np
 import pytest
-from kit import refusal
+from kit import refusal, rows
 
 from minicaffe import CheckpointError, Net, SpecError, parse
 from minicaffe.errors import pip_install
@@ -30,44 +31,27 @@ def keys(net):
     return {e.key: e.array for module in state_dict.modules(net) for e in module.entries}
 
 
-X = (2, 4, 5, 6)
-ONE_MODULE = [  # bottom, the layer, the module, from our bottom to PyTorch's, from PyTorch's top to ours
-    (X, "type: Convolution, num_output: 3, kernel_size: 3", "Conv2d(4, 3, kernel_size=(3, 3))"),
-    (
-        X,
-        "type: Convolution, num_output: 6, kernel_size: [3, 2], stride: 2, pad: [1, 0], dilation: [1, 2],"
-        " group: 2, bias_term: false",
-        "Conv2d(4, 6, kernel_size=(3, 2), stride=(2, 2), padding=(1, 0), dilation=(1, 2), groups=2, bias=False)",
-    ),
-    ((2, 3, 7), "type: Convolution, num_output: 2, kernel_size: 3", "Conv1d(3, 2, kernel_size=(3,))"),
-    (
-        (2, 3, 4, 3, 4),
-        "type: Convolution, num_output: 2, kernel_size: [2, 1, 2]",
-        "Conv3d(3, 2, kernel_size=(2, 1, 2))",
-    ),
-    (
-        X,
-        "type: Deconvolution, num_output: 6, kernel_size: 4, stride: 2, pad: 1, group: 2",
-        "ConvTranspose2d(4, 6, kernel_size=(4, 4), stride=(2, 2), padding=(1, 1), groups=2)",
-    ),
-    ((3, 4), "type: InnerProduct, num_output: 5", "Linear(4, 5)"),
-    ((3, 4), "type: InnerProduct, num_output: 5, transpose: true, bias_term: false", "Linear(4, 5, bias=False)"),
-    (X, "type: BatchNorm", "BatchNorm2d(4, momentum=0.001, affine=False)"),
-    (
-        (3, 4, 7),
-        "type: BatchNorm, eps: 0.1, moving_average_fraction: 0.9, scale_bias: true",
-        "BatchNorm1d(4, eps=0.1)",
-    ),
-    (X, "type: PReLU", "PReLU(4)"),
-    ((3, 4), "type: PReLU, channel_shared: true", "PReLU(1)"),
-    ((3, 4, 5), "type: LayerNorm, axis: 1, eps: 0.1", "LayerNorm((4, 5), eps=0.1)"),
-    ((3, 5), "type: LayerNorm, bias_term: false", "LayerNorm((5,), bias=False)"),
-    (X, "type: GroupNorm, num_groups: 2", "GroupNorm(2, 4)"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("shape", "layer", "call"), ONE_MODULE)
+@pytest.mark.parametrize(
+    ("shape", "layer", "call"),  # the bottom's, ours, PyTorch's
+    rows("""
+        [2, 4, 5, 6] | type: Convolution, num_output: 3, kernel_size: 3 | Conv2d(4, 3, kernel_size=(3, 3))
+        [2, 4, 5, 6] | type: Convolution, num_output: 6, kernel_size: [3, 2], stride: 2, pad: [1, 0], dilation: [1, 2], group: 2, bias_term: false | Conv2d(4, 6, kernel_size=(3, 2), stride=(2, 2), padding=(1, 0), dilation=(1, 2), groups=2, bias=False)
+        [2, 3, 7] | type: Convolution, num_output: 2, kernel_size: 3 | Conv1d(3, 2, kernel_size=(3,))
+        [2, 3, 4, 3, 4] | type: Convolution, num_output: 2, kernel_size: [2, 1, 2] | Conv3d(3, 2, kernel_size=(2, 1, 2))
+        [2, 4, 5, 6] | type: Deconvolution, num_output: 6, kernel_size: 4, stride: 2, pad: 1, group: 2 | ConvTranspose2d(4, 6, kernel_size=(4, 4), stride=(2, 2), padding=(1, 1), groups=2)
+        [3, 4] | type: InnerProduct, num_output: 5 | Linear(4, 5)
+        [3, 4] | type: InnerProduct, num_output: 5, transpose: true, bias_term: false | Linear(4, 5, bias=False)
+        [2, 4, 5, 6] | type: BatchNorm | BatchNorm2d(4, momentum=0.001, affine=False)
+        [3, 4, 7] | type: BatchNorm, eps: 0.1, moving_average_fraction: 0.9, scale_bias: true | BatchNorm1d(4, eps=0.1)
+        [2, 4, 5, 6] | type: PReLU | PReLU(4)
+        [3, 4] | type: PReLU, channel_shared: true | PReLU(1)
+        [3, 4, 5] | type: LayerNorm, axis: 1, eps: 0.1 | LayerNorm((4, 5), eps=0.1)
+        [3, 5] | type: LayerNorm, bias_term: false | LayerNorm((5,), bias=False)
+        [2, 4, 5, 6] | type: GroupNorm, num_groups: 2 | GroupNorm(2, 4)
+    """),
+)
 def test_a_module_of_pytorch_with_the_written_entries_gives_our_numbers(shape, layer, call):
+    shape = json.loads(shape)
     net = net_of(shape, layer)
     (module,) = state_dict.modules(net)
     assert module.made_by == call and module.name == "it"
