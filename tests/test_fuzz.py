@@ -189,8 +189,7 @@ def test_a_model_works_before_it_is_spoilt(name, tmp_path):
     assert attempt(texts()[name], tmp_path / "model.yaml") in done
 
 
-def test_a_spoilt_model_works_or_is_refused_in_one_line(request, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_spoilt_model_works_or_is_refused_in_one_line(request, tmp_path, here):
     count = 2000 if request.config.getoption("--long") else 150
     models, path = itertools.cycle(texts().values()), tmp_path / "model.yaml"
     spoilt = (mutated(next(models), random.Random(f"spoilt {i}")) for i in range(count))

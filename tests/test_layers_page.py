@@ -30,10 +30,9 @@ def test_every_layer_says_what_it_is_and_where_it_comes_from(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - NOT_ALONE))
-def test_an_example_is_true(name, tmp_path, monkeypatch):
+def test_an_example_is_true(name, tmp_path, monkeypatch, here):
     few_digits(monkeypatch, 300, 100)
     shutil.copytree(ROOT / "tests" / "fixtures" / "examples", tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
     shapes, own, expected = catalogue.example(REGISTRY[name])
     bottoms = [f"b{i}" for i in range(len(shapes))]
     inputs = [

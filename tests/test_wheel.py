@@ -109,10 +109,9 @@ def test_the_stub_has_the_public_names():
     assert text.count(" as ") == len(minicaffe.__all__) - 1  # all but the version
 
 
-def test_a_name_is_a_model(tmp_path, monkeypatch, capsys):
+def test_a_name_is_a_model(tmp_path, here, capsys):
     from minicaffe.cli import main
 
-    monkeypatch.chdir(tmp_path)
     net = minicaffe.Net("lenet", device="cpu", shapes_only=True)
     assert net.name == "LeNet" and minicaffe.read("lenet").path.name == "lenet.yaml"
     assert main(["models", "lenet"]) == 0
@@ -132,10 +131,9 @@ def test_a_name_is_a_model(tmp_path, monkeypatch, capsys):
         (["train", "./lenet"], "./lenet: no such file"),
     ],
 )  # fmt: skip
-def test_another_word_is_no_model(words, told, tmp_path, monkeypatch, capsys):
+def test_another_word_is_no_model(words, told, tmp_path, here, capsys):
     from minicaffe.cli import main
 
-    monkeypatch.chdir(tmp_path)
     assert main(words) == 2
     assert capsys.readouterr().err.startswith(f"minicaffe: {told}")
     assert list(tmp_path.iterdir()) == []

@@ -78,7 +78,7 @@ def drawn(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch, drawn):
+def folder(tmp_path, monkeypatch, here, drawn):
     """An empty folder with tiny.yaml and models/, and 300 drawn digits where MNIST is asked for."""
     found = datasets.shape
 
@@ -88,7 +88,6 @@ def folder(tmp_path, monkeypatch, drawn):
 
     shutil.copytree(ROOT / "models", tmp_path / "models")
     (tmp_path / "tiny.yaml").write_text(TINY)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MINICAFFE_DATA", raising=False)
     monkeypatch.setenv("MINICAFFE_OFFLINE", "1")
     monkeypatch.setenv("MINICAFFE_CACHE", str(drawn))

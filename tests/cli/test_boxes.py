@@ -27,8 +27,7 @@ XML = """<annotation><filename>a.png</filename><size><width>40</width><height>20
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def files(tmp_path, here):
     for i, name in enumerate("abc"):
         Image.fromarray(np.full((20, 40, 3), 50 * i, np.uint8)).save(f"{name}.png")
     (tmp_path / "a.xml").write_text(XML)

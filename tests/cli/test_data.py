@@ -17,8 +17,7 @@ PLANES = pictures()[:, :, :, ::-1].transpose(0, 3, 1, 2)  # blue first
 
 
 @pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def alone(monkeypatch, here):
     monkeypatch.setenv("COLUMNS", "80")
 
 

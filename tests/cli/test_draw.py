@@ -22,8 +22,7 @@ layers:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path, here):
     (tmp_path / "small.yaml").write_text(NET)
     return tmp_path
 

@@ -20,9 +20,8 @@ layers:
 
 
 @pytest.fixture
-def normed(tmp_path, monkeypatch):
+def normed(tmp_path, here):
     """normed.yaml and normed.npz in the current folder, of a net that has seen something."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "normed.yaml").write_text(MODEL)
     net, random = Net(parse(MODEL), "TEST", device="cpu"), np.random.default_rng(0)
     net.load({name: random.uniform(0.5, 1.5, a.shape) for name, a in net.weights().items()})

@@ -22,8 +22,7 @@ solver:
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def here(tmp_path, here):
     (tmp_path / "small.yaml").write_text(MODEL)
 
 

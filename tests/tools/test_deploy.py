@@ -73,10 +73,9 @@ def test_pictures_of_ones_own_are_paths_images_and_arrays_of_any_size(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["ImageData", "Data"])
-def test_colours_come_as_the_net_has_them(kind, tmp_path, monkeypatch):
+def test_colours_come_as_the_net_has_them(kind, tmp_path, here):
     """Blue first from ImageData, red first from a folder; red first in what people have."""
     image = pytest.importorskip("PIL.Image")
-    monkeypatch.chdir(tmp_path)
     for folder in ("train/a", "test/a"):
         (tmp_path / "photos" / folder).mkdir(parents=True)
         pixels = np.random.default_rng(5).integers(0, 255, (8, 9, 3), np.uint8)

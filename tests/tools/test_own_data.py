@@ -36,9 +36,8 @@ def paint(path, colour, random):
 
 
 @pytest.fixture
-def photos(tmp_path, monkeypatch):
+def photos(here):
     """Folders of twelve pictures for each of three colours, in the current folder."""
-    monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(5)
     for name, colour in COLOURS.items():
         for number in range(12):
@@ -363,10 +362,9 @@ def test_arrays_of_the_same_numbers_are_on_one_side(here):
     assert len(test) and not any(test[i][0].tobytes() in seen for i in range(len(test)))
 
 
-def test_boxes(tmp_path, monkeypatch, command):
+def test_boxes(here, command):
     """A detector for other classes: each layer that depends on their number has it."""
     pytest.importorskip("lmdb")
-    monkeypatch.chdir(tmp_path)
     example = Path(__file__).parents[2] / "examples/ssd/draw_scenes.py"
     runpy.run_path(str(example))["draw"](Path("scenes"), 24, 8)
     names = Path("scenes/labelmap.prototxt")

@@ -203,10 +203,9 @@ def test_a_class_that_is_not_there(module, layer, message):
     assert re.match(r"SpecError: .*layer 'it' \(Python\): ", said) and message in said
 
 
-def test_a_model_never_imports_nor_runs(tmp_path, monkeypatch):
+def test_a_model_never_imports_nor_runs(tmp_path, monkeypatch, here):
     """Not a module that could be found, nor one that loads when it is looked at, nor a class without methods."""
     (tmp_path / "waiting.py").write_text("raise SystemExit('ran')\nclass It: pass\n")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     text = "layers: [{name: it, type: Python, module: waiting, layer: It, bottom: []}]"
     with pytest.raises(SpecError, match="module 'waiting' is not imported"):

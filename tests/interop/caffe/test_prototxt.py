@@ -178,11 +178,10 @@ def test_a_data_layer_may_have_blocks_of_another(kind, blocks, caplog):
     assert len(caplog.messages) == 1 and "has no effect, as in Caffe" in caplog.messages[0]
 
 
-def test_a_solver_may_do_without_max_iter(tmp_path, monkeypatch, capsys):
+def test_a_solver_may_do_without_max_iter(tmp_path, here, capsys):
     """Scripts step so often as they like; what trains to the end asks for it, and leaves nothing behind."""
     from minicaffe.core.solver import Solver
 
-    monkeypatch.chdir(tmp_path)
     net = layer_text("InnerProduct", "inner_product_param { num_output: 1 }", "ip")
     net = DATA + net + layer_text("Reduction", "loss_weight: 1", "sum", "ip")
     (tmp_path / "net.prototxt").write_text(net)
@@ -308,12 +307,11 @@ def test_what_the_first_caffe_could_say():
     assert {(kind.partition(":")[2] or kind.upper()) for kind in V0_TYPES.split()} <= set(words)
 
 
-def test_a_solver_names_its_nets(tmp_path, monkeypatch):
+def test_a_solver_names_its_nets(tmp_path, here):
     (tmp_path / "there").mkdir()
     (tmp_path / "net.prototxt").write_text('name: "here"\n' + DATA)
     (tmp_path / "there" / "net.prototxt").write_text('name: "there"\n' + DATA)
     (tmp_path / "there" / "other.prototxt").write_text('name: "other"\n' + DATA)
-    monkeypatch.chdir(tmp_path)
     rest = " base_lr: 1 max_iter: 2 "
 
     def solver(text):

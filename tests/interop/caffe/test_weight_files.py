@@ -192,9 +192,8 @@ def test_a_state_is_written_and_read_as_it_was(tmp_path, ending):
         assert told in refusal(state.restore, file, wrong, count, error=CheckpointError)
 
 
-def test_conversion_there_and_back_is_the_identity(net, tmp_path, monkeypatch):
+def test_conversion_there_and_back_is_the_identity(net, here):
     pytest.importorskip("h5py")
-    monkeypatch.chdir(tmp_path)
     net.save("a.npz")
     told = convert_weights("a.npz", "a.caffemodel")
     assert told == "a.npz -> a.caffemodel: 3 arrays of 2 layers"

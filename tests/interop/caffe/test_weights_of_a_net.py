@@ -25,9 +25,8 @@ WEIGHT, BIAS = np.arange(12, dtype=np.float32).reshape(4, 3), np.ones(4, np.floa
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
+def here(here):
     """An empty folder with old.prototxt."""
-    monkeypatch.chdir(tmp_path)
     Path("old.prototxt").write_text(TEXT)
 
 

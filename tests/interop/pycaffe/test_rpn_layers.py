@@ -67,14 +67,13 @@ layer { name: "twice" type: "Power" bottom: "rois" top: "twice" power_param { sc
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, here):
     """Files as they lie in py-faster-rcnn/lib, and none of them imported."""
     (tmp_path / "rpn").mkdir()
     for name, text in (("generate_anchors", ANCHORS), ("proposal_layer", LAYER)):
         (tmp_path / "rpn" / f"{name}.py").write_text(text)
         monkeypatch.delitem(sys.modules, name, raising=False)
     (tmp_path / "test.prototxt").write_text(NET)
-    monkeypatch.chdir(tmp_path)
     yield tmp_path
     for name in ("generate_anchors", "proposal_layer"):
         sys.modules.pop(name, None)

@@ -19,11 +19,10 @@ NEEDS = {
 
 
 @pytest.fixture
-def reader(request, tmp_path, monkeypatch):
+def reader(request, tmp_path, here):
     name = request.param
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
-    monkeypatch.chdir(tmp_path)
     return name, READERS[name](tmp_path)
 
 

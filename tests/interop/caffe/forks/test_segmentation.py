@@ -69,10 +69,9 @@ def test_a_pooling_with_dilation_in_prototxt():
 
 
 @pytest.fixture
-def pairs(tmp_path, monkeypatch):
+def pairs(tmp_path, here):
     """Five pictures, red counting rows and green columns, with labels that a loop can tell from them."""
     image = pytest.importorskip("PIL.Image")
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "p").mkdir()
     lines = []
     for i in range(5):

@@ -33,11 +33,10 @@ layers:
 
 
 @pytest.fixture
-def shades(tmp_path, monkeypatch):
+def shades(tmp_path, here):
     """Pictures of several sizes in three classes, and a mean image of 12 x 16."""
     from PIL import Image
 
-    monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(5)
     for split, least in (("train", 16), ("val", 20)):
         for k, name in enumerate(("dark", "grey", "light")):
@@ -125,10 +124,9 @@ def test_pictures_are_covered_as_the_net_is_tested(shades):
         np.testing.assert_allclose(batch, net.blobs["data"].data, atol=1e-5)
 
 
-def test_pictures_of_one_size_are_contained(tmp_path, monkeypatch):
+def test_pictures_of_one_size_are_contained(tmp_path, here):
     from PIL import Image
 
-    monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(2)
     images = random.integers(0, 256, (9, 3, 12, 16), np.uint8)
     np.savez("shades.npz", images=images, labels=np.arange(9) % 3)
