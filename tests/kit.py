@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from minicaffe.core.layers import REGISTRY
 from minicaffe.core.solver import Report
 from minicaffe.storage import checkpoint
 from minicaffe.tools.data import datasets
+from minicaffe.tools.training import folder
 
 CPU = ("--device", "cpu")
 
@@ -71,12 +72,26 @@ def arrays(path: str | Path) -> dict[str, np.ndarray]:
         return dict(archive)
 
 
+def same_numbers(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> None:
+    """The same names are given to the same numbers."""
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name], err_msg=name)
+
+
 def same_arrays(first: str | Path, second: str | Path) -> None:
     """Two snapshots are of the same bits, whatever their commands were (@model)."""
     one, other = arrays(first), arrays(second)
     assert set(one) == set(other)
     for name in set(one) - {"@model"}:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def logged(run: str | Path, *kinds: str) -> list[dict[str, Any]]:
+    """The lines of a run's log, of these kinds or all, without what time and memory they took."""
+    lines = [line for line in folder.read(run).lines if not kinds or line["kind"] in kinds]
+    clock = {"seconds", "images_per_s", "memory_mib"}
+    return [{key: line[key] for key in line.keys() - clock} for line in lines]
 
 
 def onnx_runs(path: str | Path, **given) -> dict[str, np.ndarray]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit import arrays, logged, same_numbers
 
 from minicaffe.tools.data import idx
 from minicaffe.tools.training import folder as run_folder
@@ -65,19 +66,12 @@ def finish(folder: Path, *words: str) -> subprocess.CompletedProcess:
 
 
 def final(folder: Path, name: str = LAST) -> dict[str, np.ndarray]:
-    with np.load(folder / RUN / name, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+    return arrays(folder / RUN / name)
 
 
 def numbers(folder: Path) -> list[dict]:
     """The log's lines of training and tests, but for what time and memory it took."""
-    lines = run_folder.read(folder / RUN).lines
-    clock = ("seconds", "images_per_s", "memory_mib")
-    return [
-        {key: value for key, value in line.items() if key not in clock}
-        for line in lines
-        if line["kind"] in ("train", "test")
-    ]
+    return logged(folder / RUN, "train", "test")
 
 
 def whole(folder: Path) -> None:
@@ -92,10 +86,7 @@ def whole(folder: Path) -> None:
 
 def same(straight: Path, broken: Path) -> None:
     for file in (LAST, "small_best.npz"):
-        wanted, got = final(straight, file), final(broken, file)
-        assert set(wanted) == set(got)
-        for name, array in wanted.items():
-            np.testing.assert_array_equal(got[name], array, err_msg=name)
+        same_numbers(final(broken, file), final(straight, file))
     assert numbers(broken) == numbers(straight)
     assert run_folder.read(broken / RUN).state == "finished"
     kept = [path.name for path in (broken / RUN).iterdir()]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kit import CPU, same_arrays
+from kit import CPU, logged, same_arrays
 
 import minicaffe
 from minicaffe.cli import main
@@ -56,9 +56,7 @@ def settings(*keys):
 
 def numbers(folder):
     """The log without what time and memory it took."""
-    clock = ("seconds", "images_per_s", "memory_mib")
-    lines = [line for line in run_folder.read(folder).lines if line["kind"] in ("train", "test")]
-    return [{k: v for k, v in line.items() if k not in clock} for line in lines]
+    return logged(folder, "train", "test")
 
 
 def test_a_run_gets_a_folder_that_tells_all(train, folder):

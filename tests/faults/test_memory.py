@@ -4,6 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
+from kit import same_numbers
 
 import minicaffe.interop.pycaffe as caffe
 from minicaffe import Net, Solver, parse
@@ -66,12 +67,6 @@ def numbers(net, n=4):
     return {name: array.copy() for name, array in net.forward(**given(n)).items()}
 
 
-def same(one, other):
-    assert one.keys() == other.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-
-
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
 def test_reshaping_leaves_the_net_as_it_was(phase):
     net = Net(parse(NET), phase, device="cpu")
@@ -87,11 +82,11 @@ def test_reshaping_leaves_the_net_as_it_was(phase):
         with end(), pytest.raises(MemoryError):
             net.reshape(x=(9, 3, 12, 12), label=(9,))
         assert net.blobs["x"].data.shape == (4, 3, 12, 12)
-        same(numbers(net), wanted)
+        same_numbers(numbers(net), wanted)
         if phase == "TRAIN":
             net.backward()
     net.reshape(x=(9, 3, 12, 12), label=(9,))
-    same(numbers(net, 9), larger)
+    same_numbers(numbers(net, 9), larger)
 
 
 VARYING = NET.replace("top: [x, label]", "top: [all, label]").replace(
@@ -123,7 +118,7 @@ def test_a_pass_in_which_sizes_change_leaves_a_net_that_goes_on():
         with end(), pytest.raises(MemoryError):
             passed(net, 3)
         for n in (3, 4, 2):
-            same(passed(net, n), wanted[n])
+            same_numbers(passed(net, n), wanted[n])
 
 
 def test_a_layer_that_takes_a_new_shape_when_it_runs_is_tried_again(tmp_path):
@@ -162,10 +157,10 @@ def test_loading_changes_all_or_nothing(tmp_path, monkeypatch):
         monkeypatch.setattr(checkpoint.Reader, "__getitem__", ends)
         with pytest.raises(MemoryError):
             net.load(tmp_path / "other.npz")
-        same(numbers(net), wanted)
+        same_numbers(numbers(net), wanted)
     monkeypatch.setattr(checkpoint.Reader, "__getitem__", read)
     net.load(tmp_path / "other.npz")
-    same(numbers(net), numbers(other))
+    same_numbers(numbers(net), numbers(other))
 
 
 def test_building_is_tried_again():
@@ -174,7 +169,7 @@ def test_building_is_tried_again():
     for at in range(1, count[0] + 1):
         with memory_ends(at), contextlib.suppress(MemoryError):
             numbers(Net(parse(NET), "TEST", device="cpu"))
-    same(numbers(Net(parse(NET), "TEST", device="cpu")), wanted)
+    same_numbers(numbers(Net(parse(NET), "TEST", device="cpu")), wanted)
 
 
 def test_a_step_that_has_no_memory_changes_nothing_that_is_kept():
@@ -203,8 +198,7 @@ def test_a_step_that_has_no_memory_changes_nothing_that_is_kept():
             )
 
 
-def test_the_command_line_says_it_in_a_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_line_says_it_in_a_line(tmp_path, here, capsys):
     (tmp_path / "net.yaml").write_text(NET)
     words = ["time", "net.yaml", "--device", "cpu", "--iterations", "1"]
     with memory_ends() as count:

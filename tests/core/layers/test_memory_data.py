@@ -76,8 +76,7 @@ def test_a_solver_goes_on_where_it_was(device, here):
     first.step(2)
     second.restore(first.snapshot())
     second.step(3)
-    for name, wanted in whole.net.weights().items():
-        np.testing.assert_array_equal(second.net.weights()[name], wanted)
+    kit.same_numbers(second.net.weights(), whole.net.weights())
 
 
 def test_where_nothing_was_given():

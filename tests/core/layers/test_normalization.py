@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from core.layers.rows.normalization import ROWS
 from half_nets import TYPES, feed
-from kit import net_of
+from kit import net_of, same_numbers
 from test_caffe import run_layer
 from test_step_memory import STEPS
 
@@ -55,8 +55,7 @@ def test_training_keeps_the_statistics_that_tests_use(device, here):
     again = solver(device, snapshot_prefix="c")
     again.restore(first.snapshot())
     again.step(2)
-    for name, values in whole.net.weights().items():
-        np.testing.assert_array_equal(again.net.weights()[name], values, err_msg=name)
+    same_numbers(again.net.weights(), whole.net.weights())
     mean, variance, count, scale, bias = (whole.net.weights()[f"norm__{i}"] for i in range(5))
     # Of 4 iterations, 2 batches each
     np.testing.assert_allclose(count, [(1 - 0.9**8) / 0.1], rtol=1e-5)
@@ -92,8 +91,7 @@ def test_statistics_of_16_bits_are_float32(cuda, dtype, here):
     again.restore(made.snapshot())
     for one in (made, again):
         one.step(1)
-    for name, values in made.net.weights().items():
-        np.testing.assert_array_equal(again.net.weights()[name], values, err_msg=name)
+    same_numbers(again.net.weights(), made.net.weights())
     assert (made.net.weights()["norm__3"] != before["norm__3"]).all()  # the scale learns
 
 
@@ -147,8 +145,8 @@ def test_no_sample_gives_none_and_is_not_remembered(device, none_of, kind):
     before = net.weights()
     assert net.forward(x=np.ones((2, 4, 3, 3)))["y"].shape == (0, 4, 3, 3)
     net.backward(y=np.ones((0, 4, 3, 3)))
-    for name, values in before.items():
-        np.testing.assert_array_equal(net.weights()[name], values)
+    same_numbers(net.weights(), before)
+    for name in before:
         layer, number = name.split("__")
         assert not device.to_host(net.params[layer][int(number)].diff).any()
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from kit import refusal, same_numbers
 
 from minicaffe import CheckpointError, Net, parse
 from minicaffe.core.net.weights import MOST, differences
@@ -44,16 +45,13 @@ def test_a_file_of_another_net_is_refused_with_shapes_text_and_near_names(tmp_pa
     text = BASE.replace("num_output: 4", "num_output: 6").replace("name: ip", "name: ip1")
     net = Net(parse(text), "TEST", device="cpu")
     before = net.weights()
-    with pytest.raises(CheckpointError) as caught:
-        net.load(path)
-    assert str(caught.value) == (
+    assert refusal(net.load, path, error=CheckpointError) == (
         f"{path}: does not fit net 'net': conv__0 (file (4, 3, 3, 3), net (6, 3, 3, 3)), "
         "conv__1 (file (4,), net (6,)) (layer 'conv': num_output 4 there, 6 here); "
         "ip1__0, ip1__1 missing (the file has 'ip') "
         "(layer 'ip1': no such layer there); ip__0, ip__1 unused (layer 'ip': no such layer here)"
     )
-    for name, array in net.weights().items():
-        np.testing.assert_array_equal(array, before[name])
+    same_numbers(net.weights(), before)
 
 
 def test_what_cannot_be_read_of_the_text_is_left_out():
@@ -69,8 +67,7 @@ def test_the_first_few_are_told():
     layers = [{"name": f"ip{i}", "type": "InnerProduct", "num_output": 2} for i in range(30)]
     x = {"name": "x", "type": "Input", "shape": {"dim": [1, 2]}}
     net = Net({"name": "deep", "layers": [x, *layers]}, device="cpu")
-    with pytest.raises(CheckpointError) as caught:
-        net.load({"ip0__0": np.ones((2, 2))})
-    parts = str(caught.value).partition("'deep': ")[2].split("; ")
+    told = refusal(net.load, {"ip0__0": np.ones((2, 2))}, error=CheckpointError)
+    parts = told.partition("'deep': ")[2].split("; ")
     assert parts[1] == "ip1__0, ip1__1 missing" and parts[-1] == f"and {30 - MOST} more"
     assert len(parts) == MOST + 1

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from caffe_cases import FIXTURES
-from kit import model_of, refusal, small_net
+from kit import model_of, refusal, same_numbers, small_net
 
 from minicaffe import CheckpointError, DataError, Net, ShapeError, Solver, parse
 from minicaffe.backends.device import device as find_device
@@ -115,8 +115,7 @@ def test_a_mistake_is_told_in_a_line_and_changes_nothing(work, said):
     before = net.weights()
     assert refusal(work, net) == said
     assert net.blobs["x"].shape == (4, 3)
-    for name, array in net.weights().items():
-        np.testing.assert_array_equal(array, before[name])
+    same_numbers(net.weights(), before)
 
 
 def test_a_net_too_large_for_memory_is_refused_before_it_is_taken():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from kit import same_numbers
 
 from minicaffe import Net, ShapeError, Solver, parse
 from minicaffe.backends.device import Device
@@ -25,10 +26,9 @@ layers:
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch, tmp_path):
+def fresh(monkeypatch, here, tmp_path):
     """Few drawn digits, and no plans yet."""
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.chdir(tmp_path)
     folder(monkeypatch, tmp_path / "plans")
 
 
@@ -48,12 +48,6 @@ def trained(**options):
     return s.net.layers["conv"].plan, s.net.weights()
 
 
-def same(first, second):
-    assert set(first) == set(second)
-    for name, array in first.items():
-        np.testing.assert_array_equal(array, second[name], err_msg=name)
-
-
 def test_one_plan_is_one_result(monkeypatch, tmp_path):
     plan, weights = trained()
     assert "measured now" in plan.reasons["forward"]
@@ -61,7 +55,7 @@ def test_one_plan_is_one_result(monkeypatch, tmp_path):
     again, repeated = trained()
     assert "remembered" in again.reasons["forward"]
     assert again.names == plan.names
-    same(weights, repeated)
+    same_numbers(weights, repeated)
 
 
 def test_deterministic_is_one_result_wherever_plans_are(monkeypatch, tmp_path):
@@ -71,7 +65,7 @@ def test_deterministic_is_one_result_wherever_plans_are(monkeypatch, tmp_path):
     folder(monkeypatch, tmp_path / "elsewhere")
     again, repeated = trained(deterministic=True)
     assert (again.names, again.reasons) == (plan.names, plan.reasons)
-    same(weights, repeated)
+    same_numbers(weights, repeated)
 
 
 def test_the_test_net_measures_its_forward_pass_alone():
@@ -118,7 +112,7 @@ def test_a_reshape_beyond_the_cap_leaves_the_net_as_it_was():
     (before,) = (y.copy() for y in net.forward(x=x).values())
     with pytest.raises(ShapeError, match="engine 'caffe' needs .*; --workspace raises it"):
         net.reshape(x=(4, 6, 200, 200))
-    same({"conv": before}, net.forward(x=x))
+    same_numbers({"conv": before}, net.forward(x=x))
     assert net.context.workspace_size == net.layers["conv"].plan.workspace
     net.reshape(x=(2, 6, 16, 14))
     np.testing.assert_array_equal(net.forward(x=x[:2])["conv"], before[:2])

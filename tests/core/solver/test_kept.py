@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from kit import logged
 
 from minicaffe.cli import main
 from minicaffe.core.solver import Solver
@@ -21,7 +22,6 @@ layers:
   - {name: loss, type: EuclideanLoss, bottom: [ip, y]}
 solver: {base_lr: 0.01, max_iter: 6, display: 2, test_iter: 1, test_interval: 3, snapshot: 3}
 """
-TIMES = ("seconds", "images_per_s", "memory_mib")
 
 
 @pytest.fixture(autouse=True)
@@ -37,17 +37,12 @@ def state(run="api") -> str:
     return run_folder.read(run).state
 
 
-def lines(run):
-    found = run_folder.read(run).lines
-    return [{key: value for key, value in line.items() if key not in TIMES} for line in found]
-
-
 def test_the_folder_is_that_of_the_command():
     assert main(["train", "line.yaml", "--device", "cpu", "--run", "cli", "--quiet"]) == 0
     scores = solver().solve()
     assert sorted(os.listdir("api")) == sorted(os.listdir("cli"))
     assert "line_iter_3.npz" in os.listdir("api") and set(scores) == {"loss"}
-    assert lines("api") == lines("cli")
+    assert logged("api") == logged("cli")
     by_api, by_command = (run_folder.about(run) for run in ("api", "cli"))
     assert list(by_api) == list(by_command)
     same = by_api.keys() - {"command", "started", "pid"}
@@ -75,7 +70,7 @@ def test_steps_are_recorded_and_who_goes_leaves_it_stopped():
     del made
     gc.collect()
     assert state() == "stopped" and run_folder.about("api")["iteration"] == 4
-    assert [line["iteration"] for line in lines("api") if line["kind"] == "train"] == [0, 2]
+    assert [line["iteration"] for line in logged("api", "train")] == [0, 2]
 
 
 def test_training_beyond_the_end_goes_on_in_it():
@@ -102,8 +97,7 @@ def test_another_run_is_not_written_over_but_gone_on_with():
     assert state() == "finished" and run_folder.about("api")["resumed"]
     solver("whole").solve()
     kinds = ("train", "test", "snapshot")
-    mine, whole = ([one for one in lines(run) if one["kind"] in kinds] for run in ("api", "whole"))
-    assert mine == whole
+    assert logged("api", *kinds) == logged("whole", *kinds)
 
 
 def test_what_ends_it_is_recorded():
@@ -111,7 +105,7 @@ def test_what_ends_it_is_recorded():
     with pytest.raises(DivergedError, match="minicaffe replay api shows"):
         made.solve()
     assert state() == "diverged" and os.path.exists("api/diverged.npz")
-    assert "iteration" in lines("api")[-1]["text"]
+    assert "iteration" in logged("api")[-1]["text"]
 
 
 def test_the_log_is_arrays():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kit import Heard
+from kit import Heard, same_numbers
 from tools.parallel.in_threads import on_ranks
 
 from minicaffe import Net, ShapeError, Solver, SpecError, parse
@@ -94,8 +94,7 @@ def test_the_tests_of_training_change_nothing_of_it(model):
         solver.solve()
         weights.append(solver.net.weights())
     for other in weights[1:]:
-        for name, array in weights[0].items():
-            np.testing.assert_array_equal(array, other[name])
+        same_numbers(weights[0], other)
 
 
 def test_without_test_interval_there_is_no_test(model):
