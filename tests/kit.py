@@ -119,6 +119,13 @@ def error_line(work: Callable[..., object], *args: Any, **keys: Any) -> str:
     return f"{type(caught.value).__name__}: {caught.value}"
 
 
+def plain(node: Any) -> Any:
+    """The tree of a file's text as Python's own lists and dictionaries."""
+    if isinstance(node.value, dict):
+        return {key: plain(value) for key, value in node.value.items()}
+    return [plain(one) for one in node.value] if isinstance(node.value, list) else node.value
+
+
 def layer_text(kind: str, rest: str = "", name: str = "l", bottom: str = "x", top: str = "") -> str:
     """A layer in Caffe's text, which writes the blob of its own name."""
     bottoms = "".join(f' bottom: "{one}"' for one in bottom.split())

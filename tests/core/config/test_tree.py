@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kit import refusal, rows
+from kit import plain, refusal, rows
 
 from minicaffe.core.config import tree
 from minicaffe.errors import SpecError
@@ -15,15 +15,6 @@ from minicaffe.errors import SpecError
 def read(path):
     file, text = tree.load(path)
     return tree.parse(text, file)
-
-
-def plain(node):
-    """The tree as Python's own lists and dictionaries."""
-    if isinstance(node.value, list):
-        return [plain(item) for item in node.value]
-    if isinstance(node.value, dict):
-        return {key: plain(value) for key, value in node.value.items()}
-    return node.value
 
 
 def refused(text: str) -> str:

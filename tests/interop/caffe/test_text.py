@@ -4,6 +4,7 @@ import math
 
 import pytest
 from calls import calls
+from kit import plain, refusal
 
 from minicaffe.errors import SpecError
 from minicaffe.interop.caffe import text as limits
@@ -12,12 +13,6 @@ from minicaffe.interop.caffe.text import parse
 from minicaffe.interop.caffe.typed import typed
 
 SCHEMA = schema()
-
-
-def plain(node):
-    if isinstance(node.value, dict):
-        return {key: plain(value) for key, value in node.value.items()}
-    return [plain(one) for one in node.value] if isinstance(node.value, list) else node.value
 
 
 def read(text, kind="NetParameter"):
@@ -92,10 +87,8 @@ def test_numbers_of_every_spelling():
     ],
 )  # fmt: skip
 def test_mistakes_are_told_with_their_place(text, told):
-    with pytest.raises(SpecError) as caught:
-        read(text)
-    assert told in str(caught.value)
-    assert str(caught.value).isprintable()
+    line = refusal(read, text, error=SpecError)
+    assert told in line and line.isprintable()
 
 
 def test_what_is_too_large_is_refused(request, monkeypatch):

@@ -8,6 +8,7 @@ import caffe_cases as cases
 import numpy as np
 import pytest
 from caffe_messages import drawn, filled, same
+from kit import plain
 
 pytest.importorskip("google.protobuf")
 
@@ -85,13 +86,7 @@ def test_messages_survive_bytes_text_and_json(kind):
         ):
             assert str(again) == str(message)  # two messages with a NaN are not equal
         if kind not in ("Datum", "SolverState"):  # binary only
-            assert same(_plain(typed(parse(str(message))[0], kind)), values), message
-
-
-def _plain(node):
-    if isinstance(node.value, dict):
-        return {key: _plain(value) for key, value in node.value.items()}
-    return [_plain(one) for one in node.value] if isinstance(node.value, list) else node.value
+            assert same(plain(typed(parse(str(message))[0], kind)), values), message
 
 
 def test_caffes_own_weights_are_read_and_written_to_the_byte(tmp_path):
