@@ -23,7 +23,7 @@ from machine import describe
 from measure import ROOT, parsed, parser, write
 
 from minicaffe.backends.cuda.device import TF32_SINCE
-from minicaffe.backends.cuda.implicit_gemm import CORES, LARGE, SMALL
+from minicaffe.backends.cuda.implicit_gemm import CORES, FAST, tiles
 from minicaffe.backends.cuda.launch import CTYPES, OPTIONS, source
 from minicaffe.backends.formulas import RULES
 
@@ -80,15 +80,13 @@ def with_tiles(found: Iterable[Instance], sm: int) -> list[Instance]:
             made.add((file, template))
             continue
         first, second, *_ = template.split(", ")
-        cores = [CORES[name] for name, ctype in CTYPES.items() if ctype == first and name in CORES]
-        cores = cores if sm >= TF32_SINCE else []
-        tiles = SMALL if "double" in (first, second) else (*SMALL, *LARGE)
+        kinds = [name for name, ctype in CTYPES.items() if ctype == first]
+        kinds = ["tf32", *["high"] * (sm in FAST)] if first == "float" else kinds
+        cores = [CORES[kind] for kind in kinds if kind in CORES and sm >= TF32_SINCE]
         for way in ["Fma", *cores]:
             if way == "Fma" and cores and first != "float":
                 continue  # 16 bits are multiplied there and nowhere else
-            for tm, tn in tiles:
-                if way != "Fma" and tm == 1:
-                    continue
+            for tm, tn in tiles(way, 8 if "double" in (first, second) else 4):
                 for reads in readings(tm, tn):
                     words = first, second, str(tm), str(tn), *reads, way
                     made.add((file, ", ".join(words)))

@@ -25,14 +25,20 @@ class Device:
 
     This is the CPU; a GPU is a `CudaDevice` (backends/cuda/device.py). `precision` is that of float32: on the
     CPU convolutions may round 12 times what PyTorch's do, with `highest` 4 times. With `tf32` CUDA multiplies
-    on tensor cores, which round what they multiply to 10 bits of mantissa and sum in float32.
+    on tensor cores, which round what they multiply to 10 bits of mantissa and sum in float32; with `high` by
+    three such products for one, where those are faster than multiply-adds, and as exact in long sums.
     """
 
     is_cuda, has_tf32, number = False, False, 0
 
     def __init__(self, reason: str, *, name: str = "cpu", xp: Any = np):
         self.reason, self.name, self.xp = reason, name, xp
-        self.tf32, self.precision = False, PRECISIONS[0]
+        self.precision = PRECISIONS[0]
+
+    @property
+    def tf32(self) -> bool:
+        """Whether float32 is multiplied as TF32."""
+        return self.precision == "tf32"
 
     def __repr__(self) -> str:
         return f"{self.name} ({self.reason}{'; float32 by TF32' * self.tf32})"
@@ -54,7 +60,7 @@ class Device:
         if precision == self.precision or (wanted and NO_TF32 in self.reason):
             return self
         other = copy.copy(self)
-        other.tf32, other.precision = wanted and self.has_tf32, precision
+        other.precision = precision
         if wanted and not self.has_tf32:
             other.reason, other.precision = f"{self.reason}; {NO_TF32}", PRECISIONS[0]
         return other

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.launch_listener import ask
+from minicaffe.backends.launch_listener import Asked, ask
 from minicaffe.backends.thread_state import state
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -170,7 +170,8 @@ class Op:
     def _by_cupy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         count, names = len(args), tuple(kwargs)
 
-        def do(every: tuple[Any, ...]) -> None:
+        def do(asked: Asked) -> None:
+            every = asked.args
             self.function(*every[:count], **dict(zip(names, every[count:], strict=True)))
 
         ask(self.name, "", (), (*args, *kwargs.values()), do)

@@ -17,7 +17,7 @@ class Asked(NamedTuple):
     types: str
     grid: tuple[int, ...]
     args: tuple[Any, ...]
-    do: Callable[[tuple[Any, ...]], object]
+    do: Callable[[Any], object]  # given this
     instance: tuple[str, str, int] | None = None
 
 
@@ -40,7 +40,7 @@ def ask(*work: Any) -> None:
     """Have some work done, which is `Asked` of these; or not, if somebody hears it who says no."""
     asked = Asked(*work)
     if (by := hearing()) is None or by.launched(asked):
-        asked.do(asked.args)
+        asked.do(asked)
 
 
 def tell(why: str) -> None:

@@ -14,7 +14,7 @@ class ThreadState(threading.local):
 
     trace: Any = None  # what ops report to, while a step is traced: replay.command_buffer.recording
     listener: Any = None  # who hears what CUDA is asked for: listener.heard
-    tf32: bool = False  # whether float32 may be multiplied as TF32: backend.Device.current
+    precision: str = "highest"  # of float32 that CUDA multiplies: backend.Device.current
     most_threads: int | None = None  # of the CPU, for one op: cpu.threads.at_most
     longest_piece: int | None = None  # elements of work that each of them gets at most: the same
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.backends import cpu
-from minicaffe.backends.device import Device
+from minicaffe.backends.device import PRECISIONS, Device
 from minicaffe.backends.dispatch import threads
 from minicaffe.backends.replay.command_buffer import Program
 from minicaffe.backends.replay.replay import Call, CudaGraph, Node, Segment
@@ -293,6 +293,9 @@ def sizes(g: ConvGeometry, dtype: np.dtype) -> str:
     )
 
 
+OURS = ("implicit",)
+BESIDE = {"high": "", "highest": ", summed as by cuBLAS", "tf32": ", as PyTorch has cuDNN round"}
+of_precision = functools.cache(Device.of_precision)
 timed = functools.cache(measure)  # engines side by side, once for all layers of a shape
 
 
@@ -319,6 +322,13 @@ def compare(plan: conv.Plan, everything: bool) -> None:
     print(table(rows, ("  engine", *(f"{way} ms" for way in HEAD[1:4]), *HEAD[4:])))
     most = " ".join(f"{case.tolerance(way):.0e}" for way in findings)
     print(f"  errors of each against float64, root mean squares; at most {most}")
+    single = everything and case.device.is_cuda and case.dtype == np.float32
+    for precision in PRECISIONS if single else ():
+        of = dataclasses.replace(case, device=of_precision(case.device, precision))
+        if of.device.precision != precision:
+            continue  # it has none
+        errors = " ".join(f"{one.error['implicit']:.0e}" for one in timed(of, OURS).values())
+        print(f"  errors of implicit with precision {precision}: {errors}{BESIDE[precision]}")
     for line in out:
         print(line)
 

@@ -55,7 +55,7 @@ class _Waiting:
         compile_all(self.device, [one.instance for one in asked if one.instance is not None])
         with self.device.current():
             for one in asked:
-                one.do(one.args)
+                one.do(one)
 
 
 _allowed: set[int] = set()  # devices whose launches may wait

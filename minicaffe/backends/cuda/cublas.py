@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cuda.capture import Make, kept
-from minicaffe.backends.cuda.device import tf32
+from minicaffe.backends.cuda.device import precision
 from minicaffe.backends.cuda.launch import fill
 from minicaffe.backends.device import TOO_MANY
 from minicaffe.backends.launch_listener import ask, tell
@@ -54,9 +54,9 @@ def multiply(a: Any, b: Any, out: Any, accumulate: bool) -> None:
         return
     if library() is None:
         tell("a product by cuBLAS, which CuPy refuses to capture")
-    short = tf32() and a.dtype == np.float32
+    short = precision() == "tf32" and a.dtype == np.float32
     args = a, b, out, accumulate
-    ask("gemm", "TF32" * short, (), args, lambda args: _calls(*args, short=short))
+    ask("gemm", "TF32" * short, (), args, lambda asked: _calls(*asked.args, short=short))
 
 
 def _calls(a: Any, b: Any, out: Any, accumulate: bool, *, short: bool) -> None:

@@ -45,16 +45,16 @@ class CudaDevice(Device):
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
         """Within it CUDA does what this thread asks on this device, in its stream or one entered before."""
-        cuda, before = self.xp.cuda, tf32()
+        cuda, before = self.xp.cuda, state.precision
         with cuda.Device(self.number), contextlib.ExitStack() as stack:
             if not cuda.get_current_stream().ptr:  # nobody has chosen another than the default
                 with _lock:
                     stack.enter_context(_stream(cuda, self.number))
-            state.tf32 = self.tf32
+            state.precision = self.precision
             try:
                 yield
             finally:
-                state.tf32 = before
+                state.precision = before
 
     def to_host(self, array: Any) -> np.ndarray:
         """An array of this device as a NumPy array; waits for the device."""
@@ -122,9 +122,17 @@ def capability(number: int) -> int:
     return int(cupy.cuda.Device(number).compute_capability)
 
 
-def tf32() -> bool:
-    """Whether the device that is current in this thread may round float32 to TF32."""
-    return state.tf32
+@functools.cache
+def multiprocessors(number: int) -> int:
+    """How many multiprocessors a CUDA device has."""
+    import cupy
+
+    return int(cupy.cuda.Device(number).attributes["MultiProcessorCount"])
+
+
+def precision() -> str:
+    """That of float32 products on the device that is current in this thread."""
+    return state.precision
 
 
 @functools.cache

@@ -62,7 +62,7 @@ class Joined:
         """Whether it is to be done now."""
         if self.held is not None and asked.name == FILL and clear(self.held, asked, same=False):
             held, self.held = self.held, None  # it may as well come before
-            asked.do(asked.args)
+            asked.do(asked)
             self.held = held
             return False
         one = together(self.held, asked) if self.held is not None else None
@@ -77,7 +77,7 @@ class Joined:
         """Have done what is held back: nothing that comes is to be one with it."""
         held, self.held = self.held, None
         if held is not None:
-            held.do(held.args)
+            held.do(held)
 
 
 @contextlib.contextmanager
@@ -118,10 +118,11 @@ def _pooled(first: Asked, then: Asked) -> Asked | None:
     window = _of(then, "kh", "kw", "sh", "sw", "ph", "pw")
     if first.name != "implicit" or not _same(image, _written(first)):
         return None
-    (product,), columns = _of(first, "p")[0], first.types.split(", ")[3]
+    (product,), types = _of(first, "p")[0], first.types.split(", ")
     planes = *product["column"][["h", "w"]], product["out_row"]
     able = window == [2, 2, 2, 2, 0, 0] and (h, w) == (2 * oh, 2 * ow)
-    able = able and planes == (h, w, h * w) and int(columns) % 4 == 0
+    able = able and planes == (h, w, h * w) and int(types[3]) % 4 == 0
+    able = able and types[7] == "false"  # whether its columns are of one remainder of a stride
     able = able and image.data.ptr % (2 * image.itemsize) == 0  # for two are written at once
     free = _free(first, "mask", "add", "left_sums") and _new(first, then, "pooled", "which")
     return _with(first, pooled=pooled, which=which) if able and free else None
@@ -202,8 +203,7 @@ def _written(asked: Asked) -> Any:
 
 def _places(asked: Asked) -> dict[str, int]:
     """The places of a kernel's arguments, by their names."""
-    assert asked.instance is not None
-    return parameters(asked.instance[0], asked.name)
+    return parameters(asked.name)
 
 
 def _of(asked: Asked, *names: str) -> list[Any]:

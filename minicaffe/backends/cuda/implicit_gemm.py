@@ -7,10 +7,12 @@ x (n, c, *image), weight (f, c/group, *kernel), y (n, f, *out). For sample s, pl
     dweight = dy x'    dweight[f, c, e] = sum over s, o of dy[s, f, o] x[s, c, o stride - pad + e dilation]
 
 and a product of matrices, which is a convolution of images of one place. Sums are always computed in the same
-order. Inputs of float16 and bfloat16 are summed in float32.
+order on one kind of GPU. Inputs of float16 and bfloat16 are summed in float32.
 
-From the A100 on, tensor cores multiply inputs of float16 and bfloat16; with `tf32` of the device
-(backend.Device) also those of float32, rounded to TF32 (a sign, 8 bits of exponent, 10 of mantissa).
+From the A100 on, tensor cores multiply inputs of float16 and bfloat16. Those of float32 are multiplied by the
+`precision` of the device (backends.Device): with `tf32` on tensor cores too, rounded to TF32 (a sign, 8 bits
+of exponent, 10 of mantissa); with `high` as a sum of two such numbers each, three products for one, on the
+cards whose tensor cores are that fast; else, and with `highest`, by multiply-adds.
 """
 
 import functools
@@ -20,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.backends.cuda.capture import COUNTERS, arrived
-from minicaffe.backends.cuda.device import TF32_SINCE, capability, tf32
+from minicaffe.backends.cuda.device import TF32_SINCE, capability, multiprocessors, precision
 from minicaffe.backends.cuda.launch import in_sum_type, launch_blocks
 from minicaffe.backends.device import TOO_MANY
 from minicaffe.core.ops.geometry import lift
@@ -29,19 +31,23 @@ from minicaffe.errors import ShapeError
 UNIT = 16  # of the kernel's depth: a block reads one or two units of a sum at a time
 FAN = 16  # partial sums that one block adds up
 SMALL = tuple((tm, tn) for tm in (1, 2, 4) for tn in (2, 4))
-LARGE = (4, 8), (8, 4), (8, 8)  # not for sums of 8 bytes: too few registers
-CORES = {"float16": "F16", "bfloat16": "Bf16", "float32": "Tf32"}  # the multiplier in mma.cu
+LARGE = (8, 4), (4, 8), (8, 8)
+# The multiplier in mma.cu, by type, of float32 by precision; the last where tensor cores are FAST
+CORES = {"float16": "F16", "bfloat16": "Bf16", "tf32": "Tf32", "high": "Tf32x3"}
+FAST = 80, 90, 100  # of A100, H100, B200: three products take less time than one by Fma
 # The time of a block with tm x tn sums for each thread, in us for each 32 of the depth, if it is alone on its
 # multiprocessor and if two share it: a + b (tm + tn) + c tm tn; what each block takes besides; what parts of
-# the depth take. Fitted to times of an H100: examples/benchmarks/results/gpu/tiles_h100.json
-MULTIPROCESSORS, PAIRS = 132, 2
+# the depth take. Fitted to times of an H100: examples/benchmarks/results/gpu/tiles_h100.json; Tf32x3 modelled
+PAIRS = 2
 COSTS = {
     "Fma": ((0.605, 0.0549, 0.0446), (0.873, 0.072, 0.0766), 2.93, 5.29),
     "Tf32": ((0.181, 0.136, 0), (0.257, 0.144, 0.0116), 2.9, 3.33),
     "F16": ((0.155, 0.0925, 0), (0.259, 0.0803, 0.0126), 3.18, 3.27),
+    "Tf32x3": ((0.253, 0.19, 0), (0.36, 0.202, 0.0162), 2.9, 3.33),  # Tf32's times 1.4
 }
 COSTS["Bf16"] = COSTS["F16"]
 ENTRY_US = 15.6e-6
+POOL_US = 3.0  # of a pooling that is launched apart, at the least
 PARTS = tuple(sorted(2**i * j for i in range(8) for j in (2, 3)))  # 2, 3, 4, 6, ..., that are tried
 
 
@@ -75,78 +81,56 @@ class Product(NamedTuple):
 
 def workspace(g: Any, limit: int, size: int = 4) -> int:
     """Returns the elements, of `size` bytes, for partial sums by which blocks share a product: faster."""
+    import cupy
+
     if g.is_product:
         return min(limit, g.n + g.f * max(g.n, g.c))
-    most = 0
-    for (_, product), sums in (
-        (_forward(g), math.prod(g.y_shape)),
-        (_input_gradient(g), math.prod(g.x_shape)),
-        (_weight_gradient(g), math.prod(g.weight_shape) + g.f),
-    ):
+    most, processors = 0, multiprocessors(cupy.cuda.Device().id)
+    written = math.prod(g.y_shape), math.prod(g.x_shape), math.prod(g.weight_shape) + g.f
+    for product, sums in zip(_directions(g), written, strict=True):
         sums *= 2 if size == 2 else 1
-        products = g.group * product.rests
-        _, parts = _share(*product.sizes, products, max(size, 4), limit // max(1, sums), "Fma")
+        shared = max(size, 4), processors, 0.0, limit // max(1, sums), "Fma"
+        _, parts = _share(product.sizes, g.group * product.rests, *shared)
         most = max(most, parts * sums if parts > 1 else 0)
     return most
 
 
-def forward(
-    x: Any, weight: Any, bias: Any, g: Any, out: Any, relu: bool = False, work: Any = None
-) -> Any:
-    """Writes y = weight * x + bias, with `relu` max(0, y), to `out`, and returns it; `work` is optional."""
-    _run((weight, x, bias, out), *_forward(g), work=work, relu=relu)
-    return out
+def forward(x: Any, weight: Any, bias: Any, g: Any, out: Any, work: Any = None) -> Any:
+    """Writes y = weight * x + bias to `out`, and returns it; `work` is optional."""
+    even = len(g.out) == 2 and not any(size % 2 for size in g.out)
+    return _run((weight, x, bias, out), _directions(g)[0], g.group, work, pools=even)
 
 
-@functools.lru_cache(4096)
-def _forward(g: Any) -> tuple[int, Product]:
-    kernel, stride, pad, dilation = g.window.lifted()
-    c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
-    sizes = f, g.n * g.places, c * k
-    groups = f * c * k, c * pixels, f * g.places
-    steps = c * k, g.places, g.f * g.places
-    columns = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, 0
-    depth = *kernel, *dilation, 0, 0, 0, pixels, k
-    return g.group, _product(sizes, groups, steps, columns, depth, (*lift(g.image), 1, 1, 1))
-
-
-def input_gradient(dy: Any, weight: Any, g: Any, out: Any, work: Any | None = None) -> Any:
+def input_gradient(dy: Any, weight: Any, g: Any, out: Any, work: Any = None) -> Any:
     """Writes dx = weight' * dy to `out`, and returns it; `work` is optional."""
-    _run((weight, dy, None, out), *_input_gradient(g), work=work)
-    return out
-
-
-@functools.lru_cache(4096)
-def _input_gradient(g: Any) -> tuple[int, Product]:
-    kernel, stride, pad, dilation = g.window.lifted()
-    c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
-    sizes = c, g.n * pixels, f * k
-    groups = f * c * k, f * g.places, c * pixels
-    steps = k, pixels, g.c * pixels
-    columns = *lift(g.image), 1, 1, 1, *pad, g.f * g.places, 0
-    depth = *kernel, *(-d for d in dilation), 0, 0, 0, g.places, c * k
-    return g.group, _product(sizes, groups, steps, columns, depth, (*lift(g.out), *stride))
+    return _run((weight, dy, None, out), _directions(g)[1], g.group, work)
 
 
 def weight_gradient(
-    x: Any, dy: Any, g: Any, out: Any, work: Any | None = None, dbias: Any | None = None
+    x: Any, dy: Any, g: Any, out: Any, work: Any = None, dbias: Any | None = None
 ) -> Any:
     """Adds dweight = dy * x to `out`, and sums of dy to `dbias`; returns `out`. `work` is optional."""
-    arrays, numbers = (dy, x, None, out), _weight_gradient(g)
-    _run(arrays, *numbers, work=work, add=True, left_sums=dbias, add_sums=True)
-    return out
+    return _run((dy, x, None, out), _directions(g)[2], g.group, work, True, dbias, True)
 
 
 @functools.lru_cache(4096)
-def _weight_gradient(g: Any) -> tuple[int, Product]:
+def _directions(g: Any) -> tuple[Product, Product, Product]:
+    """The products of y, dx and dweight, for each group."""
     kernel, stride, pad, dilation = g.window.lifted()
     c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
-    sizes = f, c * k, g.n * g.places
-    groups = f * g.places, c * pixels, f * c * k
-    steps = g.places, c * k, k
-    columns = *kernel, *dilation, 0, 0, 0, pixels, 0
-    depth = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
-    return g.group, _product(sizes, groups, steps, columns, depth, (*lift(g.image), 1, 1, 1))
+    image, out, ones, zeros, places = lift(g.image), lift(g.out), (1, 1, 1), (0, 0, 0), g.places
+    x, y, weight, x_at, y_at = c * pixels, f * places, f * c * k, g.c * pixels, g.f * places
+    along, elements = (*stride, *(-p for p in pad)), (*kernel, *dilation, *zeros, pixels)
+    against = *kernel, *(-d for d in dilation), *zeros, places, c * k
+    forward = (f, g.n * places, c * k), (weight, x, y), (c * k, places, y_at)
+    backward = (c, g.n * pixels, f * k), (weight, y, x), (k, pixels, x_at)
+    learning = (f, c * k, g.n * places), (y, x, weight), (places, c * k, k)
+    of_x, of_y = (*image, *ones), (*out, *stride)
+    return (
+        _product(*forward, (*out, *along, x_at, 0), (*elements, k), of_x),
+        _product(*backward, (*image, *ones, *pad, y_at, 0), against, of_y),
+        _product(*learning, (*elements, 0), (*out, *along, x_at, y_at), of_x),
+    )
 
 
 def product(
@@ -172,45 +156,56 @@ def product(
     sizes, steps = (out.shape[0], out.shape[1], a.shape[1]), (left_row, out_row, out_column)
     left, right, to = (array if array.flags.c_contiguous else array.T for array in (a, b, out))
     numbers = _product(sizes, zeros, steps, columns, depth, (*one, *one))
-    _run((left, right, bias, to), 1, numbers, work=work, add=add, left_sums=sums, add_sums=add_sums)
+    _run((left, right, bias, to), numbers, 1, work, add, sums, add_sums)
     return out
 
 
 def _run(
     arrays: tuple[Any, ...],
-    products: int,
     product: Product,
-    work: Any = None,
+    products: int,
+    work: Any,
     add: bool = False,
-    relu: bool = False,
     left_sums: Any | None = None,
     add_sums: bool = False,
-) -> None:
-    """Launches the kernel for all groups, in parts of the depth if `work` holds their partial sums."""
+    pools: bool = False,
+) -> Any:
+    """Launches the kernel for all groups, in parts of the depth if `work` holds their partial sums.
+
+    With `pools` a pooling may follow, which a tile of 4 columns a thread takes with it: see cuda.fusion.
+    """
     out = arrays[3]
     part = out.size + (0 if left_sums is None else left_sums.size)
     largest = max(arrays[0].size, arrays[1].size, part)
     if largest + 2**16 >= 2**31:
         raise ShapeError(f"implicit: {largest} {TOO_MANY}")
     partials = in_sum_type(work, out)
-    kind = arrays[1].dtype.name  # tensor cores of its type multiply, or Fma
-    able = kind in CORES and (kind != "float32" or tf32())
-    able = able and capability(arrays[1].device.id) >= TF32_SINCE
-    multiplier = CORES[kind] if able else "Fma"
+    way, number = multiplier(arrays[1]), arrays[1].device.id
     most = partials.size // max(1, part)
     products *= product.rests
-    tile, parts = _share(*product.sizes, products, out.itemsize, most, multiplier)
+    shared = out.itemsize, multiprocessors(number), POOL_US * pools, most, way
+    tile, parts = _share(product.sizes, products, *shared)
     rows, columns, _ = product.sizes
     grid = (-(-columns // (16 * tile[1])), -(-rows // (16 * tile[0])), products * parts)
     assert parts == 1 or grid[0] * grid[1] * products * _sums(parts) <= COUNTERS
     partial_args = (partials, arrived()) if parts > 1 else (None, None)
-    args = parts, part, int(add), int(add_sums), int(relu), product.struct
-    at_once = 8 if multiplier in ("F16", "Bf16") else 4
+    relu = 0
+    mask = pooled = which = None  # optional arguments that cuda.fusion sets, as relu
+    args = parts, part, int(add), int(add_sums), relu, product.struct
+    at_once = 8 if way in ("F16", "Bf16") else 4
     lie = zip((product.left, product.entries), arrays[:2], tile, strict=True)
-    types = arrays[1], out, *tile, *(_read(at_once, *one) for one in lie), product.where, multiplier
-    mask = pooled = which = None  # optional arguments that cuda.fusion sets
+    types = arrays[1], out, *tile, *(_read(at_once, *one) for one in lie), product.where, way
     arrays = *arrays[:3], mask, out, pooled, which, left_sums, *partial_args
-    launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args)
+    launch_blocks("implicit", grid, types, *arrays, *args)
+    return out
+
+
+def multiplier(array: Any) -> str:
+    """What multiplies numbers of an array's type on its device: tensor cores, or "Fma"."""
+    kind, since = array.dtype.name, capability(array.device.id)
+    way = CORES.get(precision() if kind == "float32" else kind, "Fma")
+    able = since in FAST if way == "Tf32x3" else since >= TF32_SINCE
+    return way if able else "Fma"
 
 
 def _read(at_once: int, lies: tuple[str, int], array: Any, many: int) -> str:
@@ -289,19 +284,31 @@ def _sums(parts: int) -> int:
     return count
 
 
+def tiles(multiplier: str, size: int) -> tuple[tuple[int, int], ...]:
+    """The tiles of sums, each of `size` bytes, that a thread's registers hold."""
+    large = () if size == 8 else LARGE[:1] if multiplier == "Tf32x3" else LARGE
+    return (*(SMALL if multiplier == "Fma" else SMALL[2:]), *large)
+
+
 @functools.lru_cache(4096)
 def _share(
-    rows: int, columns: int, depth: int, products: int, size: int, most: int, multiplier: str
+    sizes: tuple[int, ...],
+    products: int,
+    size: int,
+    processors: int,
+    pool_us: float,
+    most: int,
+    multiplier: str,
 ) -> tuple[tuple[int, int], int]:
     """Returns the tile of sums, each of `size` bytes, that a thread keeps, and into how many parts of the
     depth, at most `most`, the sums are divided; those with the least time by COSTS.
 
     A tile has at most twice the rows. Blocks run in turns of PAIRS a multiprocessor; few turns are rounded up.
     """
+    rows, columns, depth = sizes
     most = max(1, min(most, depth // (4 * UNIT)))
-    tiles = SMALL if size == 8 else (*SMALL, *LARGE)
     best = (math.inf, (2, 2), 1)
-    for tm, tn in tiles if multiplier == "Fma" else [tile for tile in tiles if tile[0] > 1]:
+    for tm, tn in tiles(multiplier, size):
         if 16 * tm > max(32, 2 * rows):
             continue
         blocks = -(-rows // (16 * tm)) * -(-columns // (16 * tn)) * products
@@ -310,14 +317,15 @@ def _share(
         for parts in (1, *PARTS):
             if parts > most or (parts > 1 and blocks * _sums(parts) > COUNTERS):
                 break
-            turns, rest = divmod(blocks * parts, PAIRS * MULTIPROCESSORS)
+            turns, rest = divmod(blocks * parts, PAIRS * processors)
             slabs = -(-depth // (2 * UNIT)) / parts
             two = slabs * max(alone, beside) + block_us
-            us = (turns + rest / (PAIRS * MULTIPROCESSORS)) * two
+            us = (turns + rest / (PAIRS * processors)) * two
             if turns < 2:
-                last = two if rest > MULTIPROCESSORS else slabs * alone + block_us
+                last = two if rest > processors else slabs * alone + block_us
                 us = turns * two + (last if rest else 0)
             if parts > 1:
                 us += part_us + ENTRY_US * rows * columns * products * parts
+            us += pool_us if tn % 4 else 0
             best = min(best, (us, (tm, tn), parts))
     return best[1:]

@@ -9,11 +9,13 @@ import numpy as np
 
 from minicaffe.backends.cuda.emit import EMITTED
 from minicaffe.backends.device import TOO_MANY
-from minicaffe.backends.launch_listener import ask
+from minicaffe.backends.launch_listener import Asked, ask
 from minicaffe.errors import ShapeError
 
 CTYPES = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double"}
 HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
+FOLDER = resources.files("minicaffe.backends.cuda.kernels")
+NAMES = re.compile(r"__global__\s+void\s+(\w+)")
 OPTIONS = ("-std=c++17",)  # of NVRTC; CuPy adds -ftz=true and the GPU's architecture
 THREADS = 256  # of a block, where nothing else is said
 SECTOR = 8  # neighbours that are read at once: 32 bytes of float32
@@ -28,28 +30,36 @@ def source(file: str, template: str) -> tuple[str, list[str]]:
     >>> source("im2col.cu", "float")[1][0]
     'im2col'
     """
-    folder = resources.files("minicaffe.backends.cuda.kernels")
 
     def text(part: str) -> str:
         if part in EMITTED:
             return EMITTED[part]()
-        whole = (folder / part).read_text(encoding="utf-8")
+        whole = (FOLDER / part).read_text(encoding="utf-8")
         return re.sub(r'#include "(.*)"\n', lambda include: text(include[1]), whole)
 
     code = text("types.cu") + text(file)
     headers = [header for ctype, header in HEADERS.items() if ctype in template]
     code = "".join(f"#include <{header}>\n" for header in headers) + code
-    return code, re.findall(r"__global__\s+void\s+(\w+)", code)
+    return code, NAMES.findall(code)
 
 
 @functools.cache
-def parameters(file: str, kernel: str) -> dict[str, int]:
+def files() -> dict[str, str]:
+    """The file of kernels/ that each kernel is in, by its name."""
+    found = {
+        path.name: path.read_text("utf-8") for path in FOLDER.iterdir() if path.name[-3:] == ".cu"
+    }
+    return {name: file for file, code in found.items() for name in NAMES.findall(code)}
+
+
+@functools.cache
+def parameters(kernel: str) -> dict[str, int]:
     """The names of a kernel's parameters before the first macro, each with its place.
 
-    >>> parameters("average.cu", "average")
+    >>> parameters("average")
     {'total': 0, 'mean': 1, 'x': 2, 'share': 3, 'skip': 4}
     """
-    code = (resources.files("minicaffe.backends.cuda.kernels") / file).read_text(encoding="utf-8")
+    code = (FOLDER / files()[kernel]).read_text(encoding="utf-8")
     (declared,) = re.findall(rf"__global__\s+void\s+{kernel}\(([^()]*)", code)
     return {name: place for place, name in enumerate(re.findall(r"(\w+)\s*(?:,|$)", declared))}
 
@@ -65,20 +75,20 @@ def kernels(file: str, template: str, device: int) -> dict[str, Any]:
     return dict(zip(names, map(module.get_function, expressions), strict=True))
 
 
-def launch(file: str, name: str, total: int, out: Any, *args: Any, of: Any = ()) -> None:
+def launch(name: str, total: int, out: Any, *args: Any, of: Any = ()) -> None:
     """`launch_typed` for the type of `out`, and structs `of`."""
-    launch_typed(file, name, total, (out, *of), *args)
+    launch_typed(name, total, (out, *of), *args)
 
 
-def launch_typed(file: str, name: str, total: int, types: tuple[Any, ...], *args: Any) -> None:
+def launch_typed(name: str, total: int, types: tuple[Any, ...], *args: Any) -> None:
     """Run kernel `name`, made for the types of some arrays, over `total` entries; an int is an int32."""
     if total + GRID * THREADS >= 2**31:
         raise ShapeError(f"{name}: {total} {TOO_MANY}")
-    launch_blocks(file, name, (min(-(-total // THREADS), GRID),), types, total, *args)
+    launch_blocks(name, (min(-(-total // THREADS), GRID),), types, total, *args)
 
 
 def launch_blocks(
-    file: str, name: str, grid: Any, types: tuple[Any, ...], *args: Any, threads: int = 0
+    name: str, grid: Any, types: tuple[Any, ...], *args: Any, threads: int = 0
 ) -> None:
     """Run blocks of a kernel, of THREADS or so many, for `types`: arrays, numbers, or names, of such."""
     if (most := max((arg for arg in args if type(arg) is int), default=0)) >= 2**31:
@@ -87,17 +97,17 @@ def launch_blocks(
         return
     template = ", ".join(CTYPES[t.dtype.name] if hasattr(t, "dtype") else str(t) for t in types)
     typed = tuple(np.int32(arg) if type(arg) is int else arg for arg in args)
-    instance, block = (file, template, types[0].device.id), (threads or THREADS,)
 
-    def do(args: tuple[Any, ...]) -> None:
-        kernels(*instance)[name](grid, block, args)
+    def do(asked: Asked) -> None:
+        assert asked.instance is not None
+        kernels(*asked.instance)[name](asked.grid, (threads or THREADS,), asked.args)
 
-    ask(name, template, grid, typed, do, instance)
+    ask(name, template, grid, typed, do, (files()[name], template, types[0].device.id))
 
 
 def fill(x: Any, value: float) -> None:
     """x = value, everywhere."""
-    ask("fill", "", (), (x, value), lambda args: args[0].fill(args[1]))
+    ask("fill", "", (), (x, value), lambda asked: asked.args[0].fill(asked.args[1]))
 
 
 def in_sum_type(work: Any, like: Any) -> Any:

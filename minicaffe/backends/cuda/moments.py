@@ -15,7 +15,6 @@ from minicaffe.backends.cuda.launch import (
 from minicaffe.backends.device import TOO_MANY
 from minicaffe.errors import ShapeError
 
-FILE = "normalize.cu"
 KINDS = ("variance", "deviation", "mean", "length")  # as the kernels count them
 ALONE = 64  # blocks from which on each has whole rows, so that one kernel does all
 MOST = 1024  # threads of a block that has long rows, or long parts of them
@@ -81,7 +80,6 @@ def moments(
         factors = number(past.fraction), number(past.correction)
         sums = *factors, past.mean, past.variance, past.batches
     launch_blocks(
-        FILE,
         "moments",
         part.grid,
         (x,),
@@ -118,7 +116,6 @@ def gradients(
     if of is not None:
         kind, eps = KINDS.index(norm.kind if norm else "mean"), norm.eps if norm else 0.0
     launch_blocks(
-        FILE,
         "gradients",
         part.grid,
         (x,),

@@ -41,43 +41,20 @@ SAMPLES = 8  # that a thread of the loop-free im2col takes its entry of
 OWN = 2**26  # multiply-adds up to which one product is our kernel: the launch takes longest
 BLOCK = 8  # random numbers of float32 from one step of the counter
 
-FILES = {  # of kernels that are in no file of the name of their family
-    "recurrent": "lstm",
-    "recurrent.tanh_unit": "rnn",
-    "recurrent.tanh_unit_gradient": "rnn",
-    "softmax.accuracy": "accuracy",
-    "softmax.class_accuracy": "accuracy",
-    "label_losses.row_sums": "infogain",
-    "label_losses.infogain": "infogain",
-    "label_losses.infogain_gradient": "infogain",
-    "pool.draw_pool": "stochastic",
-    "pool.roi_pool": "roi_pool",
-    "pool.roi_pool_gradient": "roi_pool",
-    "pool.expected_pool": "stochastic",
-    "pool.expected_pool_gradient": "stochastic",
-    "pool.unpool_gradient": "unpool",
-    "softmax.softmax_loss_gradient": "softmax_loss",
-    "take": "rows",
-    "take.embed": "embed",
-    "update.average": "average",
-    "update.unscale": "unscale",
-}
-
 ROWS = OpTable()
 row = ROWS.add
 
 
 def kernel(op: str) -> Any:
     """Add a row that returns what is launched: how many entries, types, and arguments of the kernel."""
-    family, name = op.split(".")
-    file = FILES.get(op, FILES.get(family, family)) + ".cu"
+    name = op.partition(".")[2]
 
     def decorated(function: Any) -> Any:
         @row(op)
         @functools.wraps(function)
         def launched(*args: Any) -> None:
             total, types, *kernel_args = function(*args)
-            launch_typed(file, name, total, types, *kernel_args)
+            launch_typed(name, total, types, *kernel_args)
 
         return launched
 
@@ -87,9 +64,10 @@ def kernel(op: str) -> Any:
 @row("arrays.apply")
 def apply(name, a, b, out):
     if name != "copy":
-        ask(name, "", (), (a, b, out), lambda all_: getattr(np, name)(*all_[:2], out=all_[2]))
+        ufunc = getattr(np, name)
+        ask(name, "", (), (a, b, out), lambda by: ufunc(*by.args[:2], out=by.args[2]))
     elif hasattr(b, "dtype"):
-        ask(name, "", (), (b, out), lambda all_: np.copyto(all_[1], all_[0]))
+        ask(name, "", (), (out, b), lambda asked: np.copyto(*asked.args))
     else:
         fill(out, b)
 
@@ -97,7 +75,7 @@ def apply(name, a, b, out):
 @row("elementwise.gradient")
 def gradient(name, dy, x, y, numbers, out):
     args = dy, x, y, *_all(x, numbers), out
-    launch("elementwise.cu", "elementwise_gradient", x.size, x, *args, of=(name,))
+    launch("elementwise_gradient", x.size, x, *args, of=(name,))
 
 
 def _all(x: Any, numbers: tuple[float, ...]) -> list[Any]:
@@ -112,9 +90,7 @@ def dropout(x, mask, ratio, out):
     return blocks_of(x.size, mask.first), (x,), *args
 
 
-@row("implicit.forward", work=implicit_gemm.workspace)
-def implicit_forward(x, weight, bias, g, out, work):
-    implicit_gemm.forward(x, weight, bias, g, out, work=work)
+row("implicit.forward", work=implicit_gemm.workspace)(implicit_gemm.forward)
 
 
 @row("implicit.input_gradient")
@@ -147,9 +123,9 @@ def _sums_launch(x: Any, shape: Any, out: Any, work: Any, scale=1.0, of=0, add=F
     args = x, entries, f, max(1, inner), wide, of  # a kernel divides by it
     if parts == 1:
         ends = number(scale, x), int(add), out
-        launch_blocks("sums.cu", "sums", (blocks,), (x, out), *args, *ends)
+        launch_blocks("sums", (blocks,), (x, out), *args, *ends)
         return
-    launch_blocks("sums.cu", "sums", (blocks, parts), (x, sums), *args, number(1, x), 0, sums)
+    launch_blocks("sums", (blocks, parts), (x, sums), *args, number(1, x), 0, sums)
     _sums_launch(sums[: parts * f], (parts, f, 1), out, None, scale, add=add)
 
 
@@ -174,7 +150,7 @@ def _softmax_launch(name: str, shape: Any, types: Any, *arrays: Any, more: Any =
     while lanes < c and 2 * lanes <= most:
         lanes *= 2
     grid = (min(-(-n * s * lanes // THREADS), GRID),)
-    launch_blocks("softmax.cu", name, grid, types, n * s, *arrays, c, s, lanes, *more, types[1])
+    launch_blocks(name, grid, types, n * s, *arrays, c, s, lanes, *more, types[1])
 
 
 @kernel("label_losses.infogain")
@@ -208,21 +184,21 @@ def gather(images, labels, places, mean, scale, out, out_labels):
 def add_gradient(dy, indices, out, empty):
     if empty:
         fill(out, 0)
-    launch("embed.cu", "embed_gradient", dy.size, out, dy, indices, len(dy), *out.shape, out)
+    launch("embed_gradient", dy.size, out, dy, indices, len(dy), *out.shape, out)
 
 
 @row("pool.mask")
 def mask(which, window, width, corners, out):
     sizes = corners.size, window.kernel[1], width
-    launch("unpool.cu", "winners", which.size, out, which, corners, *sizes, out)
+    launch("winners", which.size, out, which, corners, *sizes, out)
 
 
 @row("pool.unpool")
 def unpool(x, place, out, winner):
     pixels, size = math.prod(x.shape[2:]), math.prod(out.shape[2:])
     fill(winner, -1)
-    launch("unpool.cu", "claim", x.size, x, place, pixels, size, winner)
-    launch("unpool.cu", "unpool", out.size, x, x, pixels, size, winner, out)
+    launch("claim", x.size, x, place, pixels, size, winner)
+    launch("unpool", out.size, x, x, pixels, size, winner, out)
 
 
 @row("channels.gradients")
@@ -243,7 +219,7 @@ def add_products(dy, x, out, work, way):
     else:
         work = in_sum_type(work, x)
         products, rest = work[: x.size].reshape(x.shape), work[x.size :]
-        launch("channels.cu", "products", x.size, x, dy, x, products)
+        launch("products", x.size, x, dy, x, products)
         _sums_launch(products, products.shape, out, rest, add=True)
 
 
@@ -257,7 +233,7 @@ def statistics(x, rows, norm, out, work, past):
 @row("rows.recalled")
 def recalled(mean, past, norm, out):
     args = mean, past.variance, past.batches, mean.dtype.type(norm.eps)
-    launch("normalize.cu", "recall", mean.size, mean, *args, out.mean, out.spread, out.rate)
+    launch("recall", mean.size, mean, *args, out.mean, out.spread, out.rate)
 
 
 @row("normalize.normalise")
@@ -268,7 +244,7 @@ def normalise(x, rows, stats, affine, out, norm, work, past):
     if norm is None or not moments.moments(x, rows, norm, stats, work, past, then):
         grid, wide = moments.spread(rows)
         args = rows.count, x, stats.mean, stats.rate, *rows.seen, wide, *then
-        launch_blocks("normalize.cu", "normalise", grid, (out,), *args)
+        launch_blocks("normalise", grid, (out,), *args)
 
 
 @row("normalize.gradients")
@@ -290,7 +266,7 @@ def normalize_gradients(x, dy, rows, norm, stats, affine, learnt, out, work):
         scale, _, features, places = moments.learned(affine)
         grid, wide = moments.spread(rows)
         args = x, dy, scale, features, places, stats.mean, stats.rate, *rows.seen, wide, means, out
-        launch_blocks("normalize.cu", "normalise_gradient", grid, (out,), rows.count, *args)
+        launch_blocks("normalise_gradient", grid, (out,), rows.count, *args)
 
 
 @kernel("lrn.lrn")
@@ -306,8 +282,8 @@ def lrn_gradient(x, dy, response, s, out, work):
     r = response
     kind, ratio = s.dtype.type, in_sum_type(work, x)[: x.size]
     sizes, numbers = (*r.image[1:], r.up, r.side), (kind(r.alpha), kind(r.beta))
-    launch("lrn.cu", "lrn_ratio", x.size, out, x, dy, s, numbers[1], ratio)
-    launch("lrn.cu", "lrn_gradient", x.size, out, x, dy, s, ratio, *sizes, *numbers, out)
+    launch("lrn_ratio", x.size, out, x, dy, s, numbers[1], ratio)
+    launch("lrn_gradient", x.size, out, x, dy, s, ratio, *sizes, *numbers, out)
 
 
 def _pool_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:
@@ -335,7 +311,7 @@ def _stochastic_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:
 def philox(out, key, first):
     low, high = map(np.uint64, key)
     args = low, high, np.uint64(first), out.size, out
-    launch("random.cu", "uniform", blocks_of(out.size, first), out, *args)
+    launch("uniform", blocks_of(out.size, first), out, *args)
 
 
 def blocks_of(count: int, first: int = 0) -> int:
@@ -360,13 +336,13 @@ def judge(loss, gradients, square, parts, limit, pass_over, flags, going, factor
     for gradient in gradients:
         count += _squares(gradient, parts[count : count + share], bad)
     args = np.float64(limit), int(pass_over), flags, going, factor
-    launch_blocks("watch.cu", "judge", (1,), (loss,), loss, parts, count, square, *args)
+    launch_blocks("judge", (1,), (loss,), loss, parts, count, square, *args)
 
 
 def _squares(x: Any, parts: Any, bad: Any) -> int:
     """Sums of x^2, on CUDA a block's each, into `parts`; how many there are."""
     blocks = max(1, min(BLOCKS, parts.size, x.size // (EACH * THREADS)))
-    launch_blocks("watch.cu", "squares", (blocks,), (x,), x.size, x, parts, bad)
+    launch_blocks("squares", (blocks,), (x,), x.size, x, parts, bad)
     return blocks
 
 
@@ -422,21 +398,21 @@ def im2col(x, window, out, layout, form, places):
     numbers = numbers_of(x.shape, window, places, layout)
     if form == "caffe":
         total = math.prod(x.shape[:2]) * math.prod(numbers.places)
-        launch("im2col.cu", "im2col", total, out, x, *numbers.sizes, out)
+        launch("im2col", total, out, x, *numbers.sizes, out)
     else:
         threads = -(-len(x) // SAMPLES) * (out.size // max(len(x), 1))
-        launch("im2col.cu", "im2col_loopfree", threads, out, x, *numbers.sizes, out)
+        launch("im2col_loopfree", threads, out, x, *numbers.sizes, out)
 
 
 @row("im2col.col2im")
 def col2im(col, window, out, layout, form, places, add):
     numbers = numbers_of(out.shape, window, places, layout)
     if form == "gather":
-        launch("im2col.cu", "col2im", out.size, out, col, *numbers.sizes, int(add), out)
+        launch("col2im", out.size, out, col, *numbers.sizes, int(add), out)
         return
     if not add:
         out.fill(0)
-    launch("im2col.cu", "col2im_scatter", col.size, out, col, *numbers.sizes, out)
+    launch("col2im_scatter", col.size, out, col, *numbers.sizes, out)
 
 
 @row("update.update")
@@ -444,7 +420,7 @@ def update(rule, weight, diff, history, numbers, parts, penalty, scale, skip):
     rows = numbers, numbers.shape[1], parts.there, len(parts.there)
     settings = *rows, int(penalty == "L1"), number(scale, weight), skip
     arrays = weight, diff, history[0], history[1] if len(history) > 1 else None
-    launch("update.cu", "update", weight.size, weight, *arrays, *settings, of=(rule,))
+    launch("update", weight.size, weight, *arrays, *settings, of=(rule,))
 
 
 def over(entries: Any, types: tuple[Any, ...], *args: Any) -> tuple[Any, ...]:
@@ -562,26 +538,26 @@ LAUNCHES: dict[str, Callable[..., Any]] = {
         rows, (len(rows), out.size, 1), out, None, add=add
     ),
     "direct.forward": lambda x, weight, bias, g, out: launch(
-        "direct.cu", "conv", out.size, out, x, weight, bias, *_direct_sizes(g), out
+        "conv", out.size, out, x, weight, bias, *_direct_sizes(g), out
     ),
     "direct.input_gradient": lambda dy, weight, g, out: launch(
-        "direct.cu", "conv_input_gradient", out.size, out, dy, weight, *_direct_sizes(g), out
+        "conv_input_gradient", out.size, out, dy, weight, *_direct_sizes(g), out
     ),
     "direct.weight_gradient": lambda x, dy, g, out: launch(
-        "direct.cu", "conv_weight_gradient", out.size, out, x, dy, *_direct_sizes(g), out
+        "conv_weight_gradient", out.size, out, x, dy, *_direct_sizes(g), out
     ),
     "softmax.softmax": lambda x, out: _softmax_launch("softmax", x.shape, (x, out), x),
     "softmax.softmax_gradient": lambda dy, y, out: _softmax_launch(
         "softmax_gradient", dy.shape, (dy, out), dy, y
     ),
     "pool.places": lambda mask, image, out: launch(
-        "unpool.cu", "mask_places", mask.size, mask, mask, image[0] * image[1], out
+        "mask_places", mask.size, mask, mask, image[0] * image[1], out
     ),
     "channels.prelu_gradient": lambda dy, x, a, out: launch(
-        "channels.cu", "prelu", x.size, x, dy, x, a, *x.shape[1:], out
+        "prelu", x.size, x, dy, x, a, *x.shape[1:], out
     ),
     "elementwise.forward": lambda name, x, numbers, out: launch(
-        "elementwise.cu", "elementwise", x.size, x, x, *_all(x, numbers), out, of=(name,)
+        "elementwise", x.size, x, x, *_all(x, numbers), out, of=(name,)
     ),
     "sums.add_places": lambda x, out, work, add: _sums_launch(x, x.shape, out, work, add=add),
     "common.bias_gradient": lambda dy, g, out, work: _sums_launch(

@@ -30,7 +30,7 @@ from minicaffe.backends import cpu
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.cpu.command import Apart, Calls, Command, name_of, place, touched, written
 from minicaffe.backends.cpu.threads import Table, walk
-from minicaffe.backends.cuda import cublas
+from minicaffe.backends.cuda import cublas, fusion
 from minicaffe.backends.cuda.capture import captured
 from minicaffe.backends.device import Device
 from minicaffe.backends.launch_listener import Asked, heard
@@ -280,7 +280,13 @@ def as_training_would(
         return replayed(call), 1
     if cublas.library() is None:
         return call, 1
-    graph = captured(device, lambda: [call() for _ in range(calls)], [cublas.work])
+
+    def work() -> None:
+        with fusion.joined():
+            for _ in range(calls):
+                call()
+
+    graph = captured(device, work, [cublas.work])
     graph()  # the first launch transfers it to the device
     return graph, calls
 

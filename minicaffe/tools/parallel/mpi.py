@@ -296,7 +296,7 @@ class Nccl(Mpi):
         """ncclAllReduce, in place, in the current stream."""
         if not on_cuda(array):
             return super().allreduce(array)
-        ask("all_reduce", "", (), (array,), lambda arrays: self._sum(arrays[0], self._current()))
+        ask("all_reduce", "", (), (array,), lambda asked: self._sum(asked.args[0], self._current()))
         return array
 
     def allreduce_init(self, array: Any) -> Work:
@@ -307,7 +307,7 @@ class Nccl(Mpi):
         """ncclAllReduce, in place, in a stream beside the current one."""
         if not on_cuda(array):
             return super().iallreduce(array)
-        ask("all_reduce beside", "", (), (array,), lambda arrays: self._begin(arrays[0]))
+        ask("all_reduce beside", "", (), (array,), lambda asked: self._begin(*asked.args))
         return self._end
 
     def bcast(self, array: Any) -> Any:

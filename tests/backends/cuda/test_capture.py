@@ -11,7 +11,8 @@ def test_a_product_in_parts_is_captured_with_counters_of_its_own(cuda):
     a, b = numbers(1, (20, 900), (900, 30), dtype=np.float32)
     there, work = [put(cuda, array) for array in (a, b)], blank(cuda, 10**4, np.float32)
     wanted, out = (blank(cuda, (20, 30), np.float32) for _ in range(2))
-    implicit_gemm.product(*there, wanted, work)
+    with cuda.current():
+        implicit_gemm.product(*there, wanted, work)
     launch = capture.captured(cuda, lambda: implicit_gemm.product(*there, out, work))
     known = dict(capture._kept)
     assert all(np.isnan(cuda.to_host(out)).ravel())  # it is not done yet

@@ -125,7 +125,7 @@ def kernels_of(*works):
 
     def launched(one):
         if joined(one._replace(do=done.append)):
-            done.append(one.args)
+            done.append(one)
         return False
 
     with fusion.joined() as made:
@@ -333,10 +333,10 @@ class Pooled:
     [
         (tile, dtype)
         for dtype in (np.float16, np.float32, np.float64)
-        for tile in (*implicit_gemm.SMALL, *implicit_gemm.LARGE)
+        for tile in implicit_gemm.tiles(
+            "F16" if dtype == np.float16 else "Fma", np.dtype(dtype).itemsize
+        )
         if tile[1] % 4 == 0
-        and (dtype != np.float64 or tile[0] * tile[1] <= 16)
-        and (dtype != np.float16 or tile[0] > 1)
     ],
 )
 def test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, dtype):
@@ -372,13 +372,20 @@ def test_a_product_by_tf32_pools_what_it_writes(cuda, monkeypatch, name, tile):
 
 
 def test_only_such_windows_are_pooled_by_a_product(cuda, monkeypatch):
-    """Not others, of another array, behind a sum, in a tile of fewer columns, at an odd place, nor over what is read."""
+    """Not others, of another array, behind a sum, in a tile of fewer columns, in strides, at an odd place, nor over what is read."""
     g = PLANES["groups"]
-    for tile, kernels in (((2, 4), 1), ((2, 2), 2)):
+    for tile, kernels in (((2, 2), 2), ((2, 4), 1)):
         monkeypatch.setattr(implicit_gemm, "_share", lambda *_, tile=tile: (tile, 1))
         one, other = (Pooled(cuda, g, np.float32) for _ in range(2))
         assert len(kernels_of(one.convolve, one.pool)) == kernels
-    monkeypatch.setattr(implicit_gemm, "_share", lambda *_: ((2, 4), 1))
+    turned = Pooled(cuda, ConvGeometry(2, 5, (8, 8), 3, Window((2, 2), (2, 2))), np.float32)
+    dx = blank(
+        cuda, turned.g.x_shape, np.float32
+    )  # as of a Deconvolution, by remainders of its stride
+    back = partial(implicit_gemm.input_gradient, turned.y, turned.weight, turned.g, dx)
+    turned.y, turned.z = dx, blank(cuda, (2, 5, 4, 4), np.float32)
+    turned.which = put(cuda, np.zeros(turned.z.shape), np.int32)
+    assert len(kernels_of(back, turned.pool)) == 2
     assert len(kernels_of(one.convolve, one.pool, one.relu)) == 2
     assert len(kernels_of(one.convolve, one.pool, one.pool)) == 2
     assert len(kernels_of(one.convolve, other.pool)) == 2

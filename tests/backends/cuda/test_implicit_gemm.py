@@ -34,17 +34,16 @@ from minicaffe.errors import ShapeError
 
 TILES = [(1, 2), (2, 4), (4, 2), (4, 4), (4, 8), (8, 4), (8, 8)]
 MEASURED = Path(__file__).parents[3] / "examples/benchmarks/results/gpu/tiles_h100.json"
-CORES = implicit_gemm.CORES
 # Of any tile two
 LARGE = ConvGeometry(5, 6, (9, 8), 140, Window((3, 2), (1, 2), (1, 1), (1, 1)), 2)
 
 
-def products(cuda, g, arrays, work=None, relu=False, out=None):
+def products(cuda, g, arrays, work=None, out=None):
     """y, dx and dweight by the kernel; dweight is added to the last of the arrays."""
     x, weight, bias, dy, start = (None if array is None else put(cuda, array) for array in arrays)
     y, dx = (blank(cuda, shape, out or x.dtype) for shape in (g.y_shape, g.x_shape))
     dw = start if out is None else start.astype(out)
-    assert implicit_gemm.forward(x, weight, bias, g, y, relu, work) is y
+    assert implicit_gemm.forward(x, weight, bias, g, y, work) is y
     assert implicit_gemm.input_gradient(dy, weight, g, dx, work) is dx
     assert implicit_gemm.weight_gradient(x, dy, g, dw, work) is dw
     for array, host in zip((x, weight, dy), (arrays[0], arrays[1], arrays[3]), strict=True):
@@ -56,12 +55,12 @@ def drawn(g, seed, dtype):
     return numbers(seed, g.x_shape, g.weight_shape, (g.f,), g.y_shape, g.weight_shape, dtype=dtype)
 
 
-def expected(g, arrays, relu=False):
+def expected(g, arrays):
     x, weight, bias, dy, start = arrays
     y = ref.conv(x, weight, bias, g.window, g.group)
     dx = ref.conv_input_gradient(dy, weight, g.x_shape, g.window, g.group)
     dw = ref.conv_weight_gradient(dy, x, g.weight_shape, g.window, g.group)
-    return np.maximum(y, 0) if relu else y, dx, start + dw
+    return y, dx, start + dw
 
 
 @functools.cache
@@ -71,21 +70,17 @@ def of_64ths(g, dtype):
     return arrays, expected(g, arrays)
 
 
-def check(cuda, g, arrays, **options):
-    for got, right in zip(
-        products(cuda, g, arrays, **options),
-        expected(g, arrays, options.get("relu", False)),
-        strict=True,
-    ):
+def check(cuda, g, arrays, work=None):
+    for got, right in zip(products(cuda, g, arrays, work), expected(g, arrays), strict=True):
         close(cuda, got, right)
 
 
 @cases(150)
-@given(convolutions(), st.booleans(), st.booleans(), st.integers(0, 300), dtypes, seeds)
-def test_against_loops(cuda, g, bias_term, relu, lent, dtype, seed):
+@given(convolutions(), st.booleans(), st.integers(0, 300), dtypes, seeds)
+def test_against_loops(cuda, g, bias_term, lent, dtype, seed):
     x, weight, bias, *others = drawn(g, seed, dtype)
     arrays = (x, weight, bias if bias_term else None, *others)
-    check(cuda, g, arrays, relu=relu, work=blank(cuda, lent, dtype))
+    check(cuda, g, arrays, blank(cuda, lent, dtype))
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +157,8 @@ def test_tiles_and_parts_are_near_the_fastest_measured(way):
     slower = []
     for row in measured:
         us = {(tuple(tile), parts): us for us, tile, parts in row["all"]}
-        tile, parts = implicit_gemm._share(*row["sizes"], 1, 4, max(n for _, n in us), way)
+        given = 1, 4, 132, 0.0, max(n for _, n in us), way
+        tile, parts = implicit_gemm._share(tuple(row["sizes"]), *given)
         # (4, 2) and (2, 4) cost the same
         tile = tile if any(one == tile for one, _ in us) else tile[::-1]
         near = [took for (one, n), took in us.items() if one == tile and n / 2 <= parts <= n * 2]
@@ -173,13 +169,15 @@ def test_tiles_and_parts_are_near_the_fastest_measured(way):
 @given(*[st.integers(1, 3000)] * 3, st.integers(1, 8), st.sampled_from([4, 8]), st.integers(0, 300))
 @example(16, 16, 10**6, 1, 4, 10**6)  # all parts that are tried
 def test_parts_are_as_many_as_can_be_counted(rows, columns, depth, products, size, most):
-    for way in ("Fma", "Tf32", "F16", "Bf16"):
-        (tm, tn), parts = implicit_gemm._share(rows, columns, depth, products, size, most, way)
+    for way in implicit_gemm.COSTS:
+        given = products, size, 132, 3.0, most, way
+        (tm, tn), parts = implicit_gemm._share((rows, columns, depth), *given)
         blocks = -(-rows // (16 * tm)) * -(-columns // (16 * tn)) * products
         assert 1 <= parts <= max(1, most) and blocks * implicit_gemm._sums(
             parts
         ) <= COUNTERS * 99 ** (parts == 1)
         assert way == "Fma" or tm > 1
+        assert way != "Tf32x3" or tm * tn < 32 or (tm, tn) == (8, 4)  # its others spill registers
         assert size == 4 or tm * tn <= 16
 
 
@@ -189,38 +187,68 @@ def rounded(array):
 
 
 @functools.cache
-def rounded_large(dtype):
+def rounded_large(dtype, way):
     """Numbers for LARGE that tensor cores multiply exactly, and their products in float64."""
-    exact = rounded if dtype == "float32" else np.asarray
+    exact = rounded if way == "Tf32" else np.asarray
     arrays = [exact(array).astype(dtype) for array in drawn(LARGE, 1, np.float32)]
     return arrays, expected(LARGE, [array.astype(np.float64) for array in arrays])
 
 
-@pytest.fixture(scope="module")
-def with_cores(cuda):
-    """The same device, which may round float32 to TF32, if it has tensor cores."""
+@pytest.fixture
+def with_cores(cuda, monkeypatch):
+    """The same device, which may round float32 to TF32, if it has tensor cores; they are fast, too."""
     if not cuda.has_tf32:
         pytest.skip("a GPU without tensor cores for TF32")
+    monkeypatch.setattr(implicit_gemm, "FAST", range(80, 999))
     return cuda.of_precision("tf32")
 
 
 @pytest.mark.parametrize(
-    ("dtype", "tile", "parts"),
-    pairs(["float16", "bfloat16", "float32"], [tile for tile in TILES if tile[0] > 1], [1, 3]),
+    ("way", "tile", "parts"),
+    pairs(["F16", "Bf16", "Tf32", "Tf32x3"], [tile for tile in TILES if tile[0] > 1], [1, 3]),
 )
-def test_tensor_cores(cuda, with_cores, monkeypatch, dtype, tile, parts):
+@pytest.mark.parametrize("order", ["forward", "reversed", "random"])
+def test_tensor_cores(cuda, with_cores, monkeypatch, way, tile, parts, order):
     """As in float64 of what they round to, in any tile and in parts; and only where that is allowed."""
+    dtype = {"F16": "float16", "Bf16": "bfloat16"}.get(way, "float32")
     if dtype == "bfloat16":
         dtype = pytest.importorskip("ml_dtypes").bfloat16
+    monkeypatch.setattr(cuda.xp, "thread_order", order, raising=False)
     monkeypatch.setattr(implicit_gemm, "_share", lambda *given: (tile, min(parts, given[-2] or 1)))
-    arrays, right = rounded_large(dtype)
+    arrays, right = rounded_large(dtype, way)
     work = blank(cuda, 10**5, dtype)
     computed, out = [], np.dtype(dtype)
-    with with_cores.current():
+    with with_cores.of_precision("high" if way == "Tf32x3" else "tf32").current():
         kernels = kernels_of(lambda: computed.extend(products(cuda, LARGE, arrays, work, out=out)))
     for got, host in zip(computed, right, strict=True):
         close(cuda, got, host.astype(dtype))
-    assert {types.split(", ")[-1] for types in kernels} == {CORES[np.dtype(dtype).name]}
+        rms = [np.sqrt(np.mean(part**2)) for part in (cuda.to_host(got) - host, host)]
+        assert way != "Tf32x3" or rms[0] < 4e-7 * rms[1]
+    assert {types.split(", ")[-1] for types in kernels} == {way}
+
+
+def test_three_products_are_float32s(cuda, with_cores):
+    """Infinities and NaN as multiply-adds have them; the smallest numbers lose digits, long sums none."""
+    most, nan = float(np.finfo("f4").max), np.uint32(0x7F800001).view("f4")
+    odd = [0, -0.0, 1, -3, 1 / 3, 1e-30, 3e38, most, -most, np.inf, -np.inf, nan]
+    odd += [1e-40] if hasattr(cuda.xp, "is_stand_in") else []  # which CUDA takes as 0, or not
+    a = np.array([odd], np.float32)
+    by = {}
+    for precision in ("high", "highest"):
+        with with_cores.of_precision(precision).current():
+            out = blank(cuda, (len(odd), len(odd)), np.float32)
+            implicit_gemm.product(put(cuda, a.T.copy()), put(cuda, a), out, None)
+            by[precision] = cuda.to_host(out)
+    small = abs(a) < 1e-38
+    few = (small | small.T) & np.isfinite(by["highest"])
+    np.testing.assert_allclose(by["high"][~few], by["highest"][~few], rtol=2e-6)
+    np.testing.assert_allclose(by["high"][few], by["highest"][few], rtol=0.1)
+    a, b = (abs(array) for array in numbers(1, (32, 4608), (4608, 32), dtype=np.float32))
+    out = blank(cuda, (32, 32), np.float32)
+    with with_cores.of_precision("high").current():
+        implicit_gemm.product(put(cuda, a), put(cuda, b), out, None)
+    right = a.astype(float) @ b.astype(float)
+    assert np.sqrt(np.mean((cuda.to_host(out) / right - 1) ** 2)) < 1e-6
 
 
 def kernels_of(work):
@@ -257,18 +285,29 @@ def test_float32_is_exact_unless_somebody_allows_tf32(cuda, with_cores):
     """Nested as they are entered; and in another thread not at all."""
     import threading
 
-    from minicaffe.backends.cuda.device import tf32
+    from minicaffe.backends.cuda.device import precision
 
-    assert not tf32()
+    assert precision() == "highest"
     with with_cores.current():
-        assert tf32()
+        assert precision() == "tf32"
         with cuda.current():
-            assert not tf32()
+            assert precision() == "high"
         found = []
-        one = threading.Thread(target=lambda: found.append(tf32()))
+        one = threading.Thread(target=lambda: found.append(precision()))
         one.start(), one.join()
-        assert tf32() and found == [False]
-    assert not tf32()
+        assert precision() == "tf32" and found == ["highest"]
+    assert precision() == "highest"
+
+
+def test_three_products_where_tensor_cores_are_fast(cuda, monkeypatch):
+    """Of an A100, H100 or B200; GeForce cards multiply float32 as fast by multiply-adds."""
+    x = blank(cuda, 3, np.float32)
+    for since, by in ((75, "Fma"), (80, "Tf32x3"), (86, "Fma"), (90, "Tf32x3"), (120, "Fma")):
+        monkeypatch.setattr(implicit_gemm, "capability", lambda number, since=since: since)
+        with cuda.of_precision("high").current():
+            assert implicit_gemm.multiplier(x) == by
+            assert implicit_gemm.multiplier(x.astype(np.float64)) == "Fma"
+        assert implicit_gemm.multiplier(x) == "Fma"
 
 
 @pytest.mark.parametrize(
@@ -399,17 +438,10 @@ def test_16_bits_are_summed_in_32(cuda, out, lent):
         close(cuda, got, right.astype(out))
 
 
-def test_a_relu_passes_what_is_no_number(cuda):
-    g = ConvGeometry(1, 1, (1, 3), 1, Window((1, 1)))
-    x = put(cuda, np.array([-1.0, np.nan, 2.0]).reshape(g.x_shape))
-    weight = put(cuda, np.ones((1, 1, 1, 1)))
-    y = implicit_gemm.forward(x, weight, None, g, blank(cuda, g.y_shape, float), relu=True)
-    np.testing.assert_array_equal(cuda.to_host(y).ravel(), [0, np.nan, 2])
-
-
 def test_a_relu_is_of_what_has_been_added(cuda):
-    """As of a ReLU in place behind the product, whose kernel ends in it."""
+    """As of a ReLU in place behind the product, whose kernel ends in it; and passes what is no number."""
     a, b, out = numbers(1, (5, 40), (40, 7), (5, 7), dtype=float)
+    out[2] = np.nan
     there = [put(cuda, array) for array in (a, b, out)]
     with fusion.joined():
         implicit_gemm.product(*there, None, add=True)
@@ -462,11 +494,11 @@ def test_numbers_are_read_at_once_only_where_they_are_neighbours():
     for image, stride, lies in (((4, 4), 1, ("Deep", 64)), ((6, 6), 3, ("Deep", 1))):
         g = ConvGeometry(1, 4, image, 8, Window((4, 4), (stride, stride)))
         assert g.out == (1, 1)
-        assert implicit_gemm._forward(g)[1].entries == lies
+        assert implicit_gemm._directions(g)[0].entries == lies
 
 
 def test_weights_are_read_one_by_one_where_strides_leave_some_out():
     """Of dx, each of the products for a remainder of a stride multiplies by every second weight."""
     for stride, lies in (((1, 1), "Deep"), ((1, 2), "Each"), ((2, 2), "Each")):
         g = ConvGeometry(1, 1, (9, 9), 8, Window((4, 4), stride))
-        assert implicit_gemm._input_gradient(g)[1].left[0] == lies
+        assert implicit_gemm._directions(g)[1].left[0] == lies

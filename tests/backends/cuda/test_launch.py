@@ -599,7 +599,8 @@ def launched(monkeypatch):
     fake = SimpleNamespace(dtype=np.dtype(np.float32), device=SimpleNamespace(id=0))
     record = {"f": lambda *call: calls.append(call)}
     monkeypatch.setattr(launch, "kernels", lambda file, ctype, device: record)
-    return lambda total, *args: launch.launch("f.cu", "f", total, fake, *args) or calls
+    monkeypatch.setattr(launch, "files", lambda: {"f": "f.cu"})
+    return lambda total, *args: launch.launch("f", total, fake, *args) or calls
 
 
 @pytest.mark.parametrize(("total", "blocks"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
@@ -615,10 +616,10 @@ def test_more_than_a_thread_can_count_is_refused_before_a_launch(monkeypatch):
     calls = []
     monkeypatch.setattr(launch, "launch_blocks", lambda *call: calls.append(call))
     most = 2**31 - 1 - launch.GRID * launch.THREADS
-    launch.launch_typed("f.cu", "f", most, ())
+    launch.launch_typed("f", most, ())
     told = rf"^f: {most + 1} elements are more than a kernel's 32-bit index"
     with pytest.raises(ShapeError, match=told):
-        launch.launch_typed("f.cu", "f", most + 1, ())
+        launch.launch_typed("f", most + 1, ())
     assert len(calls) == 1
 
 

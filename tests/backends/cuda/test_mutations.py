@@ -33,7 +33,7 @@ def parts(cuda, monkeypatch):
 def tiles(cuda, monkeypatch):
     arrays = test_implicit_gemm.drawn(test_implicit_gemm.LARGE, 1, np.float32)
     monkeypatch.setattr(implicit_gemm, "_share", lambda *_: ((4, 4), 1))
-    test_implicit_gemm.check(cuda, test_implicit_gemm.LARGE, arrays, relu=True)
+    test_implicit_gemm.check(cuda, test_implicit_gemm.LARGE, arrays)
 
 
 def packs(cuda, monkeypatch):
@@ -50,9 +50,14 @@ def long_kernels(cuda, monkeypatch):
 def cores(cuda, monkeypatch):
     """Inputs of 16 bits and float32 that is rounded, on tensor cores."""
     device = cuda.of_precision("tf32")
-    for dtype, tile in (("float16", (4, 4)), ("float32", (2, 2)), ("float32", (4, 8))):
-        test_implicit_gemm.test_tensor_cores(cuda, device, monkeypatch, dtype, tile, 1)
+    for way, tile in (("F16", (4, 4)), ("Tf32", (2, 2)), ("Tf32", (4, 8))):
+        test_implicit_gemm.test_tensor_cores(cuda, device, monkeypatch, way, tile, 1, "forward")
     test_implicit_gemm.test_tf32_is_rounded_as_it_is_defined(cuda, device)
+
+
+def three(cuda, monkeypatch):
+    """Float32 by three products."""
+    test_implicit_gemm.test_three_products_are_float32s(cuda, cuda)
 
 
 def tables(cuda, monkeypatch):
@@ -183,11 +188,16 @@ a wrong offset of the rows' sums | implicit | to[behind + t] | to[row_at + t] | 
 the last few parts of a tree forgotten | implicit | count = (count + FAN - 1) / FAN; | count /= FAN; | parts
 counters that are not set back | block | if (last) *arrived = 0; |  | parts
 the first to arrive taken for the last | block | == blocks - 1 | == 0 | parts
-fragments of the left exchanged | mma | matrix % 2 * 8 + line] + matrix / 2 * 4 | matrix / 2 * 8 + line] + matrix % 2 * 4 | cores
-fragments of the right exchanged | mma | BESIDE] + matrix % 2 * 4 | BESIDE] + 4 - matrix % 2 * 4 | cores
+fragments of the left exchanged | mma | matrix() % 2 * 8 + line()] + matrix() / 2 * 4 | matrix() / 2 * 8 + line()] + matrix() % 2 * 4 | cores
+fragments of the right exchanged | mma | BESIDE] + matrix() % 2 * 4 | BESIDE] + 4 - matrix() % 2 * 4 | cores
 sums of a lane's columns exchanged | mma | sums[i][j] = d[0], sums[i][j + BESIDE] = d[1] | sums[i][j] = d[1], sums[i][j + BESIDE] = d[0] | cores
 a float that is cut off, not rounded | mma | fmaf(power, 0x1p-11f, value) | value + 0 * power | cores
 a float that is rounded twice as far | mma | 0x1p-11f | 0x1p-10f | cores
+a sum of all slabs that the unit cuts | mma | float d[4] = {0, 0, 0, 0}; | float d[4] = {sums[i][j], sums[i][j + BESIDE], sums[i + 1][j], sums[i + 1][j + BESIDE]}; sums[i][j] = sums[i][j + BESIDE] = sums[i + 1][j] = sums[i + 1][j + BESIDE] = 0; | three
+a factor that is cut off | mma | mma_tf32(d, a, low_b); | mma_tf32(d, low_a, low_b); | three
+low words of half a slab | mma | Way::rest(d, a[1], both[1]); |  | three
+zero times infinity in the low words | mma | d[k] = d[k] == d[k] ? d[k] : 0; |  | three
+a NaN that is cut to infinity | mma | *value == *value ? __float_as_uint(*value) : 0x7fffffffu | __float_as_uint(*value) | three
 every other number of 16 bits lost | mma | (&both)[1] = values[1] | (&both)[1] = values[0] | cores
 columns of a warp for its neighbour | mma | / 32 % 4 * 4 * TN | / 32 % 2 * 4 * TN | cores
 a ReLU left out | implicit | if (relu && value <= 0) value = 0; |  | relu

@@ -36,6 +36,6 @@ def test_against_philox_in_whole_numbers(device, seed, names, size):
 def test_the_kernel_for_any_key(cuda, low, high, size):
     out = blank(cuda, size, np.float32)
     key = np.uint64(low), np.uint64(high), np.uint64(0)
-    launch("random.cu", "uniform", -(-size // 8), out, *key, size, out)
+    launch("uniform", -(-size // 8), out, *key, size, out)
     generator = np.random.Generator(np.random.Philox(key=np.array([low, high], np.uint64)))
     same(cuda, out, generator.random(size, dtype=np.float32))

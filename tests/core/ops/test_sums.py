@@ -71,7 +71,7 @@ def launches(cuda, monkeypatch):
     """The (blocks, entries that a thread adds) of launches that run nothing."""
     seen = []
 
-    def record(file, name, grid, types, *args):
+    def record(name, grid, types, *args):
         _, entries, _, _, wide, *_ = args
         parts = grid[1] if len(grid) > 1 else 1
         seen.append((math.prod(grid), -(-entries // parts // (256 // wide))))

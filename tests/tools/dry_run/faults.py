@@ -93,20 +93,20 @@ def puts_numbers_into_booleans(layer, x):
 
 @fault("update takes 12")
 def gives_a_kernel_too_few_arguments(layer, x):
-    launch("update.cu", "update", x.size, x, x, of=("sgd",))
+    launch("update", x.size, x, x, of=("sgd",))
 
 
 @fault("update: <class 'float'> for a float")
 def gives_a_kernel_a_number_of_python(layer, x):
     given = x, x, x, None, None, 3, None, 1, 1, 0.5, x
-    launch("update.cu", "update", x.size, x, *given, of=("sgd",))
+    launch("update", x.size, x, *given, of=("sgd",))
 
 
 @fault("softmax_loss_gradient: strides (24, 8) of (4, 3)")
 def gives_a_kernel_an_array_with_gaps(layer, x):
     every = layer.out[0]
     given = every, every[:, ::2], 6, 1, 0, 0, every, every, every
-    launch("softmax_loss.cu", "softmax_loss_gradient", 4, x, *given)
+    launch("softmax_loss_gradient", 4, x, *given)
 
 
 @fault("behind 24 bytes")

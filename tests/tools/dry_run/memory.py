@@ -81,6 +81,7 @@ class Device:
 
     mem_info = (80 << 30, 80 << 30)
     compute_capability = "90"
+    attributes = property(lambda self: {"MultiProcessorCount": 132})
 
     def __init__(self, device: Any = None):
         self.id = current[-1] if device is None else int(device)

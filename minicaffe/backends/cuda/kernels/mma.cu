@@ -49,13 +49,39 @@ __device__ inline unsigned tf32(float value) {
 // What words are of: so many entries along k are in one, and how they are multiplied.
 struct Tf32 {
   static const int MANY = 1;
+  static const bool STAGED = false;
   __device__ static unsigned word(const float* value) { return tf32(*value); }
   __device__ static float get(unsigned word, int) { return __uint_as_float(word & ~0x1fffu); }
   __device__ static void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { mma_tf32(d, a, b); }
 };
+
+// Float32 as two numbers that TF32 has: hi, which is x cut to 11 bits, and lo = x - hi, which the unit cuts; but for
+// lo lo, of 2^-20 at the most, a product is that of float32. The unit cuts its sums as well, so each slab is summed apart:
+// more exact than a chain of multiply-adds. Source: H. Ootomo, R. Yokota, Recovering single precision accuracy from
+// Tensor Cores while surpassing the FP32 theoretical peak performance, IJHPCA 36, 2022.
+struct Tf32x3 {
+  static const int MANY = 1;
+  static const bool STAGED = true;
+  __device__ static unsigned word(const float* value) {  // a NaN whose upper bits are infinity's would become that
+    return *value == *value ? __float_as_uint(*value) : 0x7fffffffu;
+  }
+  __device__ static float get(unsigned word, int) { return __uint_as_float(word); }
+  __device__ static unsigned low(unsigned x) {
+    return __float_as_uint(__uint_as_float(x) - __uint_as_float(x & 0xffffe000u));
+  }
+  // d += a b but for hi hi
+  __device__ static void rest(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    const unsigned low_a[4] = {low(a[0]), low(a[1]), low(a[2]), low(a[3])}, low_b[2] = {low(b[0]), low(b[1])};
+    mma_tf32(d, low_a, b);
+    mma_tf32(d, a, low_b);
+  }
+  __device__ static void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { mma_tf32(d, a, b); }
+};
+
 template <typename T>
 struct Two {
   static const int MANY = 2;
+  static const bool STAGED = false;
   __device__ static unsigned word(const T* values) {
     unsigned both;
     reinterpret_cast<T*>(&both)[0] = values[0];
@@ -109,11 +135,20 @@ struct Cores {
   __device__ static int row(int i) { return first_row() + i / 2 * 16 + i % 2 * 8 + threadIdx.x % 32 / 4; }
   __device__ static int first_column() { return threadIdx.x / 32 % 4 * 4 * TN; }
   __device__ static int column(int j) { return first_column() + j / VN * 4 * VN + threadIdx.x % 4 * VN + j % VN; }
+  __device__ static int matrix() { return threadIdx.x % 32 / 8; }  // of which this lane gives a row's address
+  __device__ static int line() { return threadIdx.x % 8; }
+  __device__ const unsigned* left_row() const {
+    return left.of[first_row() + matrix() % 2 * 8 + line()] + matrix() / 2 * 4;
+  }
+  __device__ const unsigned* right_row() const {
+    return right.of[first_column() + line() * BESIDE + matrix() / 2 % BESIDE] + matrix() % 2 * 4;
+  }
   __device__ void multiply(float (&sums)[TM][TN]) const {
-    const int matrix = threadIdx.x % 32 / 8, line = threadIdx.x % 8;  // of which this lane gives the address
-    const unsigned* const a_from = left.of[first_row() + matrix % 2 * 8 + line] + matrix / 2 * 4;
-    const unsigned* const b_from =
-        right.of[first_column() + line * BESIDE + matrix / 2 % BESIDE] + matrix % 2 * 4;
+    if constexpr (Way::STAGED) {
+      multiply_apart(sums);
+      return;
+    }
+    const unsigned *const a_from = left_row(), *const b_from = right_row();
 #pragma unroll(Way::MANY > 1 && TM * TN > 32 ? STEPS : 2)
     for (int word = 0; word < 16; word += 8) {
       unsigned b[TN / VN][2 * BESIDE];
@@ -131,6 +166,36 @@ struct Cores {
           float d[4] = {sums[i][j], sums[i][j + BESIDE], sums[i + 1][j], sums[i + 1][j + BESIDE]};
           Way::mma(d, a, both);
           sums[i][j] = d[0], sums[i][j + BESIDE] = d[1], sums[i + 1][j] = d[2], sums[i + 1][j + BESIDE] = d[3];
+        }
+      }
+    }
+  }
+
+  // The slab's own sums, smallest first, then added. Where a factor is infinite, lo is no number: hi hi says all.
+  __device__ void multiply_apart(float (&sums)[TM][TN]) const {
+    const unsigned *const a_from = left_row(), *const b_from = right_row();
+#pragma unroll
+    for (int group = 0; group < TN / VN; ++group) {
+      unsigned b[2][2 * BESIDE];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) fragments(b[half], b_from + group * 4 * VN * right.PITCH + half * 8);
+#pragma unroll
+      for (int i = 0; i < TM; i += 2) {
+        unsigned a[2][4];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) fragments(a[half], a_from + i * 8 * left.PITCH + half * 8);
+#pragma unroll
+        for (int n = 0; n < BESIDE; ++n) {
+          const int j = group * VN + n;
+          const unsigned both[2][2] = {{b[0][2 * n], b[0][2 * n + 1]}, {b[1][2 * n], b[1][2 * n + 1]}};
+          float d[4] = {0, 0, 0, 0};
+          Way::rest(d, a[0], both[0]);
+          Way::rest(d, a[1], both[1]);
+#pragma unroll
+          for (int k = 0; k < 4; ++k) d[k] = d[k] == d[k] ? d[k] : 0;
+          Way::mma(d, a[0], both[0]);
+          Way::mma(d, a[1], both[1]);
+          sums[i][j] += d[0], sums[i][j + BESIDE] += d[1], sums[i + 1][j] += d[2], sums[i + 1][j + BESIDE] += d[3];
         }
       }
     }

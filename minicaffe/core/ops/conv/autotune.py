@@ -24,6 +24,8 @@ import numpy as np
 from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
 from minicaffe.backends.dispatch import module, on_its_device
+from minicaffe.core.ops import elementwise
+from minicaffe.core.ops.arrays import fill
 from minicaffe.core.ops.conv import reference as definition
 from minicaffe.core.ops.conv.engine import ENGINES
 from minicaffe.core.ops.conv.problem import REFERENCE, Case
@@ -186,10 +188,13 @@ class _Arrays:
     def _run(self, op: Any, direction: str, *work: Any, weights: Any = ()) -> Any:
         out = self.outs[direction]
         if direction == "forward":
-            return op.forward(self.x, *(weights or (self.weight, self.bias)), self.g, out, *work)
+            op.forward(self.x, *(weights or (self.weight, self.bias)), self.g, out, *work)
+            if self.case.product:  # what follows most: `implicit` ends in it, `batched` does not
+                elementwise.forward("ReLU", out, (), out)
+            return out
         if direction == "input_gradient":
             return op.input_gradient(self.dy, self.weight, self.g, out, *work)
-        out.fill(0)
+        fill(out, 0)
         return op.weight_gradient(self.x, self.dy, self.g, out, *work)
 
     def of(self, g: ConvGeometry) -> _Arrays:

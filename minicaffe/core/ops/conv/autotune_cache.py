@@ -32,7 +32,7 @@ from minicaffe.core.ops.conv.problem import Case
 from minicaffe.errors import CheckpointError
 from minicaffe.storage import caches, checkpoint
 
-REVISION = 22  # of the engines: times of another revision are not used
+REVISION = 23  # of the engines: times of another revision are not used
 NO_FILE = "of no file: "  # an engine whose findings last as long as the process
 MOST_BYTES = 2**24  # of a file that is read
 _forgotten: set[tuple[Path, str]] = set()  # measured by this process even if they are on disk

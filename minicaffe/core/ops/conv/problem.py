@@ -34,7 +34,7 @@ BLOCK = 16  # channels that PyTorch sums at a time
 IN_CACHE = 2**20  # elements of workspace for a thread of the CPU: about what its cache holds
 FEW = 8  # channels times filters of a group up to which `direct` is a candidate
 TIE = 1.02  # times within this factor of the best are equally fast
-OWN = 2**26  # multiply-adds up to which one product on CUDA is our kernel: the launch takes longest
+OWN = 2**26  # multiply-adds of one product on CUDA up to which the fixed rule takes our kernel
 TOO_LARGE = 2**25  # entries of one product on CUDA: a second copy may not fit beside a net
 
 
@@ -163,7 +163,7 @@ class Case:
         if self.g.is_depthwise and self.recordable(REFERENCE):
             return REFERENCE
         able = self._able(_rule())
-        if self._product:
+        if self.product:
             ours_first = 1 if self.g.multiply_adds <= OWN else -1
             able = [name for name in _by_tie_rank() if self._suits(name)][::ours_first]
             able = [name for name in able if ENGINES[name].one_product and name in _rule()]
@@ -174,7 +174,7 @@ class Case:
     @property
     def unmeasured(self) -> str:
         """Why the fixed rule decides instead of a measurement; empty if a measurement does."""
-        if self.g.multiply_adds < SMALL or (self._product and self.g.multiply_adds <= OWN):
+        if self.g.multiply_adds < SMALL:
             return "too small to measure"
         return "too large to measure" if self.too_large else ""
 
@@ -183,10 +183,11 @@ class Case:
         """Whether a measurement might run out of memory."""
         g = self.g
         entries = sum(map(math.prod, (g.x_shape, g.weight_shape, g.y_shape)))
-        return self._product and entries > TOO_LARGE
+        return self.product and entries > TOO_LARGE
 
     @property
-    def _product(self) -> bool:
+    def product(self) -> bool:
+        """Whether it is one product of matrices, on CUDA."""
         return self.device.is_cuda and self.g.is_product
 
     def recordable(self, name: str) -> bool:
@@ -205,7 +206,7 @@ class Case:
 
     def _beaten(self, name: str) -> bool:
         """Whether on CUDA other engines are always faster, so that it is not measured."""
-        if self._product:
+        if self.product:
             return not ENGINES[name].one_product
         return self.device.is_cuda and ENGINES[name].launches_by_sample and self._suits("batched")
 

@@ -41,7 +41,7 @@ def test_no_compiler_is_timed(cuda, monkeypatch):
     monkeypatch.setattr(launch, "kernels", slow)
     monkeypatch.setattr(type(ENGINES["implicit"]), "traced", False)  # a replay runs once untimed
     few = 2 * SOME.places + 1  # columns of all samples get another tile than of two
-    monkeypatch.setattr(implicit_gemm, "_share", lambda _, n, *more: ((1, 2 + 2 * (n > few)), 1))
+    monkeypatch.setattr(implicit_gemm, "_share", lambda n, *_: ((1, 2 + 2 * (n[1] > few)), 1))
     autotune.measure(Case(SOME, np.dtype("f4"), cuda, conv.CAP))
     tiles = {
         tuple(template.split(", ")[:4]) for file, template, _ in compiled if file == "implicit.cu"

@@ -74,7 +74,7 @@ class compiler:  # noqa: N801
 class Device:
     """cupy.cuda.Device."""
 
-    compute_capability = "80"
+    compute_capability = "86"
 
     def __init__(self, device=None):
         self.id = place.device if device is None else int(device)
@@ -93,7 +93,7 @@ class Device:
 
     @property
     def attributes(self):
-        return {"MaxThreadsPerBlock": 1024, "MultiProcessorCount": 1, "WarpSize": 32}
+        return {"MaxThreadsPerBlock": 1024, "MultiProcessorCount": 132, "WarpSize": 32}
 
     def __enter__(self):
         before = place.device
