@@ -4,14 +4,13 @@ A row has the names of the arguments that it takes of its op; the NumPy function
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cuda import implicit_gemm, moments
+from minicaffe.backends.cuda import direct, implicit_gemm, moments
 from minicaffe.backends.cuda.capture import arrived
 from minicaffe.backends.cuda.cublas import multiply
 from minicaffe.backends.cuda.emit import NUMBERS
@@ -30,7 +29,7 @@ from minicaffe.backends.cuda.launch import (
 )
 from minicaffe.backends.dispatch import OpTable, flag, number
 from minicaffe.backends.launch_listener import ask
-from minicaffe.core.ops.geometry import lift, numbers_of
+from minicaffe.core.ops.geometry import numbers_of
 from minicaffe.core.ops.rows import Affine, by_channel
 
 MANY = 2**16  # threads that are enough to keep a device busy
@@ -91,6 +90,7 @@ def dropout(x, mask, ratio, out):
 
 
 row("implicit.forward", work=implicit_gemm.workspace)(implicit_gemm.forward)
+row("direct.weight_gradient", work=direct.workspace)(direct.weight_gradient)
 
 
 @row("implicit.input_gradient")
@@ -99,13 +99,6 @@ def implicit_input_gradient(dy, weight, g, out, work):
         product(dy.reshape(g.n, g.f), weight.reshape(g.f, g.c), out.reshape(g.n, g.c), work)
     else:
         implicit_gemm.input_gradient(dy, weight, g, out, work)
-
-
-def _direct_sizes(g: Any) -> tuple[int, ...]:
-    """n, c, f, group, and the sizes of image, kernel, pad, stride, dilation and out along three axes."""
-    kernel, stride, pad, dilation = g.window.lifted()
-    parts = lift(g.image), kernel, pad, stride, dilation, lift(g.out)
-    return (g.n, g.c, g.f, g.group, *itertools.chain(*parts))
 
 
 def _sums_launch(x: Any, shape: Any, out: Any, work: Any, scale=1.0, of=0, add=False) -> None:
@@ -537,15 +530,8 @@ LAUNCHES: dict[str, Callable[..., Any]] = {
     "sums.add_rows": lambda rows, out, add: _sums_launch(
         rows, (len(rows), out.size, 1), out, None, add=add
     ),
-    "direct.forward": lambda x, weight, bias, g, out: launch(
-        "conv", out.size, out, x, weight, bias, *_direct_sizes(g), out
-    ),
-    "direct.input_gradient": lambda dy, weight, g, out: launch(
-        "conv_input_gradient", out.size, out, dy, weight, *_direct_sizes(g), out
-    ),
-    "direct.weight_gradient": lambda x, dy, g, out: launch(
-        "conv_weight_gradient", out.size, out, x, dy, *_direct_sizes(g), out
-    ),
+    "direct.forward": direct.forward,
+    "direct.input_gradient": direct.input_gradient,
     "softmax.softmax": lambda x, out: _softmax_launch("softmax", x.shape, (x, out), x),
     "softmax.softmax_gradient": lambda dy, y, out: _softmax_launch(
         "softmax_gradient", dy.shape, (dy, out), dy, y

@@ -8,6 +8,7 @@ import pytest
 from backends.cuda import test_fusion, test_implicit_gemm, test_launch
 from core.ops import test_normalize, test_random, test_softmax
 from core.ops.cases import blank, close, numbers, put, same
+from core.ops.conv import test_depthwise
 
 from minicaffe.backends import device as backend
 from minicaffe.backends.cuda import capture, implicit_gemm, launch
@@ -57,7 +58,15 @@ def cores(cuda, monkeypatch):
 
 def three(cuda, monkeypatch):
     """Float32 by three products."""
+    monkeypatch.setattr(implicit_gemm, "FAST", range(80, 999))
     test_implicit_gemm.test_three_products_are_float32s(cuda, cuda)
+
+
+def planes(cuda, monkeypatch):
+    """Depthwise convolutions."""
+    for way in ("forward", "input_gradient", "weight_gradient"):
+        for kernel, stride in ((3, 1), (3, 2)):
+            test_depthwise.test_columns_of_cuda_are_summed_in_parts(cuda, way, kernel, stride)
 
 
 def tables(cuda, monkeypatch):
@@ -198,6 +207,14 @@ a factor that is cut off | mma | mma_tf32(d, a, low_b); | mma_tf32(d, low_a, low
 low words of half a slab | mma | Way::rest(d, a[1], both[1]); |  | three
 zero times infinity in the low words | mma | d[k] = d[k] == d[k] ? d[k] : 0; |  | three
 a NaN that is cut to infinity | mma | *value == *value ? __float_as_uint(*value) : 0x7fffffffu | __float_as_uint(*value) | three
+rows that are not moved up | depthwise | window[i][j] = window[i + STRIDE][j]; | window[i][j] = window[i][j]; | planes
+rows of a gradient that are not moved up | depthwise | window[i][j] = window[i + 1][j]; | window[i][j] = window[i][j]; | planes
+a column outside that is read | depthwise | && (unsigned)(x + j) < (unsigned)w | && (unsigned)(y * w + x + j) < (unsigned)(h * w) | planes
+places exchanged in a gradient | depthwise | window[M - 1 - a][M - 1 - b] | window[a][b] | planes
+a part left out | depthwise | p < parts && t | p < parts - 1 && t | planes
+half a warp's sums | depthwise | int half = 16 | int half = 8 | planes
+sums of a warp for all warps | depthwise | sum += of_warps[warp][t] | sum += of_warps[0][t] | planes
+a barrier missing before the warps' sums | depthwise | __syncthreads();  // the sums of all warps are there |  | planes
 every other number of 16 bits lost | mma | (&both)[1] = values[1] | (&both)[1] = values[0] | cores
 columns of a warp for its neighbour | mma | / 32 % 4 * 4 * TN | / 32 % 2 * 4 * TN | cores
 a ReLU left out | implicit | if (relu && value <= 0) value = 0; |  | relu

@@ -28,7 +28,6 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __threadfence() ((void)0)  // blocks run one after the other
-#define __syncwarp(...) _Pragma("GCC error \"the stand-in has no warps: __syncwarp\"")
 #ifdef STANDIN_BARRIERS
 #define __shared__ static thread_local  // all of them lie in one piece of memory: see poison_shared
 #define __syncthreads() standin::barrier(__LINE__)
@@ -219,6 +218,7 @@ inline void arrange(unsigned* to, unsigned count, int order) {
 #ifdef STANDIN_BARRIERS
 }  // namespace standin
 #include <standin_barriers.h>
+#include <standin_warps.h>
 #include <standin_mma.h>
 namespace standin {
 #else

@@ -36,8 +36,8 @@ class Direct(Engine):
         return planes if planes <= limit else 0
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
-        """Returns 0: a CUDA thread computes one entry alone."""
-        return 0
+        """Returns the elements for partial sums of dweight on CUDA, if depthwise."""
+        return workspace(Direct.weight_gradient, "cuda", g, limit, itemsize)
 
     @op(traced=False)
     def forward(self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any) -> Any:

@@ -7,6 +7,7 @@ from core.ops.conv.test_conv import DIRECTIONS, check, check_threads, on_threads
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minicaffe.backends.cuda import direct as cuda_direct
 from minicaffe.core.ops import conv
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry, Window
@@ -14,6 +15,7 @@ from minicaffe.core.ops.geometry import ConvGeometry, Window
 every_direction = pytest.mark.parametrize("direction", DIRECTIONS)
 DIRECT = conv.ENGINES["direct"]
 compiled = pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
+anywhere = pytest.mark.parametrize("device", ["cpu-compiled", "cuda"], indirect=True)
 
 
 @st.composite
@@ -35,7 +37,7 @@ def depthwise(draw):
 
 
 @on_threads
-@compiled
+@anywhere
 @every_direction
 @cases(60)
 @given(depthwise(), st.booleans(), dtypes, seeds)
@@ -44,18 +46,21 @@ def test_depthwise_against_loops(device, direction, g, bias_term, dtype, seed):
     check(device, "direct", direction, g, bias_term=bias_term, dtype=dtype, seed=seed)
 
 
-@compiled
+@anywhere
 @every_direction
 @pytest.mark.parametrize("width", [3, 4, 7, 8, 14, 16, 33])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_each_width_of_tiles(device, direction, width, dtype):
-    for height, kernel, stride in ((2, 3, 1), (6, 3, 1), (6, 2, 1), (9, 3, 2), (11, 5, 3)):
+    for height, kernel, stride in (
+        *((2, 3, 1), (6, 3, 1), (6, 2, 1), (9, 3, 2)),
+        *((11, 5, 1), (11, 5, 2), (11, 5, 3)),
+    ):
         window = Window((kernel, kernel), (stride, stride), pad=(1, 1))
         g = ConvGeometry(2, 3, (height, width), 3, window, 3)
         check(device, "direct", direction, g, dtype=dtype)
 
 
-@compiled
+@anywhere
 @every_direction
 @pytest.mark.parametrize("width", [8, 15, 16, 31, 32, 45, 70])
 def test_strides_of_2_of_every_width(device, direction, width):
@@ -63,6 +68,19 @@ def test_strides_of_2_of_every_width(device, direction, width):
     for height, pad in ((4, (0, 0)), (9, (1, 1)), (12, (2, 3)), (10, (0, 1))):
         g = ConvGeometry(2, 3, (height, width), 3, Window((3, 3), (2, 2), pad), 3)
         check(device, "direct", direction, g, dtype=np.float32)
+
+
+@every_direction
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2)])
+def test_columns_of_cuda_are_summed_in_parts(cuda, direction, kernel, stride):
+    """As many as there is work for, in their order; and float64 is by the definition."""
+    window = Window((kernel, kernel), (stride, stride), (1, 2))
+    g = ConvGeometry(4, 3, (48 * stride, 45 * stride), 3, window, 3)
+    check(cuda, "direct", direction, g, dtype=np.float32)
+    assert DIRECT.cuda_workspace(g, 10**6, 4) == g.weight_shape[0] * kernel**2 * 4
+    assert DIRECT.cuda_workspace(g, 50, 4) == 0
+    taken = [cuda_direct._depthwise(g, np.empty(0, dtype)) for dtype in ("f2", "f4", "f8")]
+    assert taken == [True, True, False]
 
 
 @compiled

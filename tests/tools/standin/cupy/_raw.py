@@ -134,7 +134,7 @@ def _library(code, options, names):
     if found := HOST_ONLY.search(plain):
         raise compiler.CompileException(f"NVRTC has no host headers: {found[0]}", code, "", options)
     command = [*_compiler(), *FLAGS, *_host_options(options)]
-    if "__syncthreads" in plain:
+    if re.search("__sync|__shfl|__ballot", plain):
         command.append("-DSTANDIN_BARRIERS")
     exports = (f"STANDIN_EXPORT({i}, {name})\n" for i, name in enumerate(names))
     source = f'#include "shim.h"\n#line 1 "kernel.cu"\n{code}\n#line 1 "names"\n{"".join(exports)}'
