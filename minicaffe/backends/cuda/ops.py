@@ -36,6 +36,7 @@ MANY = 2**16  # threads that are enough to keep a device busy
 COUNTS, APART = 1, 2  # the labels that count are the normalizer; or to be added to others'
 OF = ("values", "squares", "magnitudes")  # what can be summed, by its number in sums.cu
 LEAST = 1e-20  # a smaller probability counts as this (Caffe's kLOG_THRESHOLD)
+REACH, CHANNELS = 2, 16  # of windows across channels in registers, and channels of a thread
 SAMPLES = 8  # that a thread of the loop-free im2col takes its entry of
 OWN = 2**26  # multiply-adds up to which one product is our kernel: the launch takes longest
 BLOCK = 8  # random numbers of float32 from one step of the counter
@@ -262,21 +263,39 @@ def normalize_gradients(x, dy, rows, norm, stats, affine, learnt, out, work):
         launch_blocks("normalise_gradient", grid, (out,), rows.count, *args)
 
 
-@kernel("lrn.lrn")
+@row("lrn.lrn")
 def lrn(x, response, s, out):
-    r = response
-    kind = s.dtype.type
-    sizes, numbers = (*r.image[1:], r.up, r.side), (kind(r.base), kind(r.alpha), kind(r.beta))
-    return x.size, (out,), x, *sizes, *numbers, s, out
+    r, kind = response, s.dtype.type
+    numbers = kind(r.base), kind(r.alpha), kind(r.beta)
+    if _is_across(r):
+        launch_typed("lrn_across", *_columns(r, x), *numbers, s, out)
+    else:
+        launch("lrn", x.size, out, x, *r.image[1:], r.up, r.side, *numbers, s, out)
 
 
 @row("lrn.lrn_gradient")
 def lrn_gradient(x, dy, response, s, out, work):
-    r = response
-    kind, ratio = s.dtype.type, in_sum_type(work, x)[: x.size]
-    sizes, numbers = (*r.image[1:], r.up, r.side), (kind(r.alpha), kind(r.beta))
+    r, kind = response, s.dtype.type
+    numbers = kind(r.alpha), kind(r.beta)
+    if _is_across(r):
+        launch_typed("lrn_across_gradient", *_columns(r, x, dy, s), *numbers, out)
+        return
+    ratio = in_sum_type(work, x)[: x.size]
     launch("lrn_ratio", x.size, out, x, dy, s, numbers[1], ratio)
+    sizes = *r.image[1:], r.up, r.side
     launch("lrn_gradient", x.size, out, x, dy, s, ratio, *sizes, *numbers, out)
+
+
+def _is_across(r: Any) -> bool:
+    """Whether a window lies across few channels, which a thread then keeps in registers."""
+    return r.side == 0 and 0 < r.up <= REACH
+
+
+def _columns(r: Any, x: Any, *arrays: Any) -> tuple[Any, ...]:
+    """What a kernel of lrn_across.cu is launched with, but for its numbers."""
+    n, c, places = r.image
+    chunks = -(-c // CHANNELS)
+    return n * chunks * places, (x, r.up), x, *arrays, c, places, chunks
 
 
 def _pool_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:

@@ -66,11 +66,13 @@ def col2im_scatter(device, dtype):
     return lambda: col2im(col, CONV, images, form="scatter"), [images]
 
 
-def convolution(strategy, direction):
+GROUPED = ConvGeometry(3, 4, (7, 6), 6, CONV, 2)
+
+
+def convolution(strategy, direction, g=GROUPED):
     """A row for one of the three products of a convolution."""
 
     def build(device, dtype):
-        g = ConvGeometry(3, 4, (7, 6), 6, CONV, 2)
         x, weight, bias, dy = drawn(device, dtype, g.x_shape, g.weight_shape, (g.f,), g.y_shape)
         inputs, out = {
             "forward": ((x, weight, bias), g.y_shape),
@@ -89,6 +91,10 @@ ROWS["conv"] = convolution("direct", "forward")
 ROWS["conv_input_gradient"] = convolution("direct", "input_gradient")
 ROWS["conv_weight_gradient"] = convolution("direct", "weight_gradient")
 ROWS["implicit"] = convolution("implicit", "forward")
+DEPTHWISE = ConvGeometry(3, 4, (19, 6), 4, Window((3, 3), (2, 2), (1, 1)), 4)
+ROWS["depthwise"] = convolution("direct", "forward", DEPTHWISE)
+ROWS["depthwise_input_gradient"] = convolution("direct", "input_gradient", DEPTHWISE)
+ROWS["depthwise_weight_gradient"] = convolution("direct", "weight_gradient", DEPTHWISE)
 
 
 @row
@@ -295,6 +301,23 @@ def squares(device, dtype):
     return run, [rounded, bad]
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_squares_of_a_piece_that_begins_anywhere(cuda, dtype):
+    """What is read 16 bytes at a time, and what lies before and behind: each once, and none that is no number."""
+    host = np.random.default_rng(1).integers(-9, 9, 40_000).astype(dtype)
+    x, out = put(cuda, host), blank(cuda, (), "d")
+    parts, bad = blank(cuda, 7, "d"), put(cuda, np.zeros(1, np.int32))
+    for first, size in ((0, 40_000), (1, 39_998), (3, 20_000), (7, 1), (9, 6), (5, 33), (2, 0)):
+        nan_guard.squares(x[first : first + size], out, parts, bad)
+        piece = host[first : first + size].astype(float)
+        assert (float(cuda.to_host(out)), int(cuda.to_host(bad)[0])) == (float(piece @ piece), 0)
+        for place in {first, first + size // 2, first + size - 1} if size else ():
+            x[place] = np.nan
+            nan_guard.squares(x[first : first + size], out, parts, bad)
+            assert int(cuda.to_host(bad)[0]) == 1
+            x[place], bad[0] = host[place], 0
+
+
 @row
 def judge(device, dtype):
     kind = summed(dtype)
@@ -471,7 +494,8 @@ def lrn_gradient(device, dtype):
     return run, outs
 
 
-ROWS["lrn_ratio"] = lrn_gradient
+ROWS["lrn_ratio"] = ROWS["lrn_across_gradient"] = lrn_gradient
+ROWS["lrn_across"] = lrn
 for family in (launch_rows_losses, launch_rows_moves, launch_rows_pooling, launch_rows_recurrent):
     ROWS.update(family.ROWS)
 
@@ -569,6 +593,7 @@ def test_16_bits_are_summed_in_32(cuda, monkeypatch, name, kind):
 # Their threads, or those of the sums behind them, share memory: a block is of 256, always. judge is one block
 BLOCKWISE = {"implicit", "sums", "softmax", "softmax_gradient", "softmax_loss", "judge", "squares"}
 BLOCKWISE |= {"moments", "gradients", "normalise", "normalise_gradient", "products"}
+BLOCKWISE |= {"depthwise_weight_gradient"}
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in BLOCKWISE])

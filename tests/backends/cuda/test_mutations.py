@@ -6,7 +6,7 @@ import kit
 import numpy as np
 import pytest
 from backends.cuda import test_fusion, test_implicit_gemm, test_launch
-from core.ops import test_normalize, test_random, test_softmax
+from core.ops import test_lrn, test_normalize, test_random, test_softmax
 from core.ops.cases import blank, close, numbers, put, same
 from core.ops.conv import test_depthwise
 
@@ -67,6 +67,16 @@ def planes(cuda, monkeypatch):
     for way in ("forward", "input_gradient", "weight_gradient"):
         for kernel, stride in ((3, 1), (3, 2)):
             test_depthwise.test_columns_of_cuda_are_summed_in_parts(cuda, way, kernel, stride)
+
+
+def responses(cuda, monkeypatch):
+    """Local response normalisation across channels, of more than one thread's."""
+    given = (2, 18, 2, 2), False, 5, 3.0, 0.75, 1.0, np.float64, 1
+    test_lrn.test_forward_and_back_against_loops.hypothesis.inner_test(cuda, *given)
+
+
+def pieces(cuda, monkeypatch):
+    test_launch.test_squares_of_a_piece_that_begins_anywhere(cuda, np.float32)
 
 
 def tables(cuda, monkeypatch):
@@ -215,6 +225,11 @@ a part left out | depthwise | p < parts && t | p < parts - 1 && t | planes
 half a warp's sums | depthwise | int half = 16 | int half = 8 | planes
 sums of a warp for all warps | depthwise | sum += of_warps[warp][t] | sum += of_warps[0][t] | planes
 a barrier missing before the warps' sums | depthwise | __syncthreads();  // the sums of all warps are there |  | planes
+a window that does not move | lrn_across | of[i] = of[i + 1] | of[i] = of[i] | responses
+a channel of the next sample | lrn_across | (unsigned)channel < (unsigned)c; | channel >= 0; | responses
+a gradient that its place gives to others | lrn_across | direct.of[0] | direct.of[REACH] | responses
+what lies before the first pack left out | watch | if (thread < (unsigned)before) add(x[thread]); |  | pieces
+packs that are looked at twice | watch | i += AHEAD * threads | i += threads | pieces
 every other number of 16 bits lost | mma | (&both)[1] = values[1] | (&both)[1] = values[0] | cores
 columns of a warp for its neighbour | mma | / 32 % 4 * 4 * TN | / 32 % 2 * 4 * TN | cores
 a ReLU left out | implicit | if (relu && value <= 0) value = 0; |  | relu

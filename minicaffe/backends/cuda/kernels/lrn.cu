@@ -6,11 +6,7 @@
 //
 // A window is cut off where the image ends.
 
-template <typename S>
-__device__ S to_minus(S s, S beta) {
-  if (beta == S(0.75)) return 1 / (sqrt(s) * sqrt(sqrt(s)));
-  return pow(s, -beta);
-}
+#include "lrn_power.cu"
 
 struct Around {
   int top, bottom, left, right;  // the window of an entry, in the image it is in

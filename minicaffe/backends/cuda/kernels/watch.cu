@@ -2,21 +2,43 @@
 
 #include "block.cu"
 
-// partial[block] = sum of x^2 over every gridDim.x-th piece of 256 entries; bad = 1 where x is no finite number.
+// partial[block] = sum of x^2 over every gridDim.x-th piece of 256 packs; bad = 1 where x is no finite number. A pack
+// has 16 bytes, and a thread loads AHEAD of them before it uses the first. Entries before the first whole pack, and
+// behind the last, are added one by one.
 //
-//   x         [0 .. 255 | 256 .. 511 | 512 .. 767 | 768 ..]
-//   of block      0           1            0          1          (two blocks)
+//   x            [packs 0 .. 255 | 256 .. 511 | 512 .. 767 | 768 ..]
+//   of block            0              1            0          1          (two blocks)
 //
 // In double, where no square of a float is too large. Another launch adds the blocks' sums.
+const int AHEAD = 4;
 template <typename T>
 __global__ void squares(int total, const T* __restrict__ x, double* partial, int* bad) {
   __shared__ double shared[BLOCK];
+  const int V = 16 / sizeof(T), apart = -(int)((size_t)x % 16) & 15, before = min(total, apart / (int)sizeof(T));
+  const unsigned thread = blockIdx.x * BLOCK + threadIdx.x, threads = BLOCK * gridDim.x;
+  const unsigned packs = (total - before) / V, behind = before + packs * V;
+  const Pack<T, V>* const from = reinterpret_cast<const Pack<T, V>*>(x + before);
   double sum = 0;
-  for (unsigned i = blockIdx.x * BLOCK + threadIdx.x; i < (unsigned)total; i += BLOCK * gridDim.x) {
-    const typename Sum<T>::type value = x[i];
+  const auto add = [&](typename Sum<T>::type value) {
     if (value - value != 0) *bad = 1;  // every thread that writes writes the same
     sum += double(value) * double(value);
+  };
+  for (unsigned i = thread; i < packs; i += AHEAD * threads) {
+    Pack<T, V> loaded[AHEAD];
+#pragma unroll
+    for (int u = 0; u < AHEAD; ++u) {
+      if (i + u * threads < packs) loaded[u] = from[i + u * threads];
+    }
+#pragma unroll
+    for (int u = 0; u < AHEAD; ++u) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        if (i + u * threads < packs) add(loaded[u].of[v]);
+      }
+    }
   }
+  if (thread < (unsigned)before) add(x[thread]);
+  for (unsigned i = behind + thread; i < (unsigned)total; i += threads) add(x[i]);
   sum = sum_of_block(sum, shared);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
