@@ -183,6 +183,16 @@ def test_a_warp_that_multiplies_waits_for_no_other(monkeypatch, order):
     assert (y.get() == 2**32 - 1).sum() == 32
 
 
+def test_a_misaligned_address_is_an_error():
+    code = "struct alignas(8) Two { float a, b; };\n" + EXTERN
+    f = kernel(code + "void f(const float* x, float* y) { *y = ((const Two*)x)->b; }")
+    x, y = cupy.arange(9, dtype=np.float32), cupy.zeros(1, np.float32)
+    f((1,), (1,), (x[2:], y))
+    assert y.item() == 3
+    with pytest.raises(RuntimeError, match="f: a misaligned address, 4 beyond .* in line 2"):
+        f((1,), (1,), (x[1:], y))
+
+
 LANES = """void f(const float* x, float* y, unsigned* votes) {
   const unsigned t = threadIdx.x;
   y[t] = __shfl_down_sync(~0u, x[t], 3) + 1000 * __shfl_xor_sync(~0u, x[t], 5);

@@ -1,6 +1,7 @@
 """Faults planted in the kernels' source: what checks the kernels finds each."""
 
 import functools
+import re
 
 import kit
 import numpy as np
@@ -77,6 +78,10 @@ def responses(cuda, monkeypatch):
 
 def pieces(cuda, monkeypatch):
     test_launch.test_squares_of_a_piece_that_begins_anywhere(cuda, np.float32)
+
+
+def totals(cuda, monkeypatch):
+    as_numpy(cuda, "sums", np.float64, 1e-12)
 
 
 def tables(cuda, monkeypatch):
@@ -273,6 +278,51 @@ def stand_in(cuda, monkeypatch):
     monkeypatch.setattr(capture, "_kept", {})
 
 
+# Behind it all threads read a sum that one alone uses: what the others read then does not matter
+OTHERS = {"block": ["  const S sum = shared[0];\n  __syncthreads();"]}
+# The checks of the barriers in each file of kernels
+BARRIERS = {
+    "block": ("losses", "parts", "judged"),
+    "depthwise": ("planes",),
+    "implicit": ("tiles", "tables", "rests"),
+    "share": ("norms",),
+    "softmax": ("losses", "lost"),
+    "sums": ("totals",),
+}
+BARRIER = re.compile(r".*\n *__syncthreads\(\);.*")  # with the line before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("file", BARRIERS)
+def test_every_barrier_is_needed(cuda, monkeypatch, file):
+    """Without it some order of threads computes something else, or is told; see OTHERS for what is not."""
+    real, missed = launch.source, []
+    monkeypatch.setattr(launch, "kernels", functools.cache(launch.kernels.__wrapped__))
+    for place in BARRIER.findall((launch.FOLDER / f"{file}.cu").read_text()):
+
+        def source(name, template, place=place):
+            code, names = real(name, template)
+            return code.replace(place, place.partition("\n")[0]), names
+
+        monkeypatch.setattr(launch, "source", source)
+        if not any(
+            _finds(cuda, monkeypatch, order, file) for order in ("forward", "reversed", "random")
+        ):
+            missed.append(place)
+    assert missed == OTHERS.get(file, [])
+
+
+def _finds(cuda, monkeypatch, order, file):
+    launch.kernels.cache_clear()
+    monkeypatch.setattr(cuda.xp, "thread_order", order)
+    try:
+        for check in BARRIERS[file]:
+            globals()[check](cuda, monkeypatch)
+    except (AssertionError, RuntimeError):
+        return True
+    return False
+
+
 @pytest.mark.parametrize("check", CHECKS)
 def test_without_a_fault_nothing_is_found(cuda, monkeypatch, check):
     globals()[check](cuda, monkeypatch)
@@ -291,5 +341,5 @@ def test_a_fault_is_found(cuda, monkeypatch, fault, file, right, wrong, check):
     assert right in real(f"{WITHIN.get(file, file)}.cu", "float")[0]
     monkeypatch.setattr(launch, "source", source)
     monkeypatch.setattr(launch, "kernels", functools.cache(launch.kernels.__wrapped__))
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, RuntimeError)):  # other numbers, or a misaligned address
         globals()[check](cuda, monkeypatch)

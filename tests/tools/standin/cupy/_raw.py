@@ -25,6 +25,7 @@ ORDERS = ("forward", "reversed", "random")  # of threads and blocks
 FLAGS = ["-O1", "-fPIC", "-shared", "-Wall", "-Werror"]
 FLAGS += ["-Wno-unused-function", "-Wno-unknown-pragmas"]
 FLAGS += ["-U_FORTIFY_SOURCE"]  # it takes a jump to another stack for a fault
+FLAGS += ["-fsanitize=alignment"]
 IGNORED = {"--use_fast_math", "-use_fast_math", "--fmad=false", "-lineinfo", "--device-debug"}
 HOST_ONLY = re.compile(r"#\s*include(?! <cuda_\w+\.h>).*|\bstd::\w+|\bu?int(?:8|16|32|64)_t\b")
 
