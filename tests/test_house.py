@@ -230,8 +230,8 @@ def test_every_command_is_there_without_numba():
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-LINES = {"backends": 12_359, "core": 17_274}  # of Python, at the most
-ALL = 65_939  # of the whole package
+LINES = {"backends": 12_346, "core": 17_262}  # of Python, at the most
+ALL = 65_924  # of the whole package
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -244,7 +244,7 @@ def test_the_package_does_not_grow():
     assert sum(len(path.read_text("utf-8").splitlines()) for path in SOURCES) <= ALL
 
 
-TESTS = 63_861  # lines of Python in tests/; 45,000 are the aim
+TESTS = 63_771  # lines of Python in tests/; 45,000 are the aim
 
 
 def test_the_tests_do_not_grow():

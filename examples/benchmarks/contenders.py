@@ -228,12 +228,17 @@ def exported(files: Path) -> str:
 
 
 MODES = ("eager", "channels_last", "compile")
-PRECISIONS = {"": {}, ", TF32": {"precision": "tf32"}, ", float16": {"dtype": "float16"}}
+PRECISIONS = {
+    "": {},  # high
+    ", TF32": {"precision": "tf32"},
+    ", float16": {"dtype": "float16"},
+    ", highest": {"precision": "highest"},
+}
 RULES = {"by rule": {"deterministic": True}, "auto": {}}
 
 
 def on_cuda() -> dict[str, Plug]:
-    """Ours by rule and measured, in three precisions; PyTorch's modes, what it has to compile last."""
+    """Ours by rule and measured, in four precisions; PyTorch's modes, what it has to compile last."""
     plugs = {}
     for (rule, how), (precision, what) in itertools.product(RULES.items(), PRECISIONS.items()):
         plugs[f"minicaffe, {rule}{precision}"] = Plug(minicaffe, "minicaffe", how | what)

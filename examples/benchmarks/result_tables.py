@@ -238,7 +238,7 @@ def zoo_cuda(report: dict) -> str:
         for way, title in (("train", "a training step"), ("infer", "inference"))
     ]
     stamp = f"{report['date']}, {report['commit'][:8]}; {versions(report)}"
-    note = f"{stamp}; ms, in brackets samples a second. TF32 is off unless named."
+    note = f"{stamp}; ms. TF32 is off unless named."
     return "\n\n".join([*filter(None, shown), note])
 
 
@@ -248,22 +248,23 @@ def cuda_table(nets: dict, way: str, title: str) -> str:
     if not ones:
         return ""
     names, times, ratios = {"minicaffe": "minicaffe", "PyTorch": "torch"}, {}, []
+
+    def ratio(title: str, ours: str, theirs: str) -> None:
+        pairs = zip(times[f"minicaffe, {ours}"], times[f"PyTorch, {theirs}"], strict=True)
+        cells = (f"**{other / own:.2f}x**" if own and other else "-" for own, other in pairs)
+        ratios.append([f"**minicaffe : PyTorch, {title}**", *cells])
+
     for precision in ("float32", "TF32", "float16"):
         for name, word in names.items():
             times[f"{name}, {precision}"] = [
                 least(one["ms"], word, precision) for one in ones.values()
             ]
-        pairs = zip(*(times[f"{name}, {precision}"] for name in names), strict=True)
-        cells = [f"**{other / ours:.2f}x**" if ours and other else "-" for ours, other in pairs]
-        ratios.append([f"**minicaffe : PyTorch, {precision}**", *cells])
+        ratio(precision, precision, precision)
+    ratio("by default", "float32", "TF32")
     gpus = (nets[name]["machine"]["gpu"].removeprefix("NVIDIA ").split() for name in ones)
     rows = [*ratios, ["GPU", *(gpu[0] for gpu in gpus)]]
     for name, values in times.items():
-        cells = [
-            f"{three(ms)} ({1e3 * one['batch'] / ms:,.0f})" if ms else "-"
-            for ms, one in zip(values, ones.values(), strict=True)
-        ]
-        rows.append([name, *cells])
+        rows.append([name, *(three(ms) if ms else "-" for ms in values)])
     rows = [row for row in rows if set(row[1:]) != {"-"}]
     return lay_out([title, *(f"{NETS[name]}, {one['batch']}" for name, one in ones.items())], rows)
 
@@ -389,8 +390,9 @@ def ladder_means(report: dict) -> str:
     less = sum(one["minicaffe"] <= one["torch"] for one in memory)
     said = f"; peak memory no higher than PyTorch's in {less} of {len(rungs)}" if memory else ""
     return (
-        f"geometric means over {len(rungs)} convolutions: forward **{mean['forward']:.2f}x**, backward "
-        f"**{mean['backward']:.2f}x** PyTorch's speed; largest error against float64 {worst:.0e}, "
+        f"geometric means over {len(rungs)} convolutions in float32: forward "
+        f"**{mean['forward']:.2f}x**, backward **{mean['backward']:.2f}x** PyTorch's speed; "
+        f"largest error against float64 {worst:.0e}, "
         f"largest workspace {most:.0f} MiB{said}."
     )
 

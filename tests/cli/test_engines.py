@@ -175,9 +175,8 @@ def test_explain_of_other_layers(cli, folder, model):
     assert "\nup: the adjoint of 2x4x16x16 -> 2x3x8x8, weight 3x4x4x4, stride 2x2, pad 1x1" in out
 
 
-def test_explain_of_an_inner_product_on_cuda(cli, cuda, model, monkeypatch):
-    """Our kernel or cuBLAS."""
-    monkeypatch.setattr(case, "OWN", 1000)
+def test_explain_of_an_inner_product_on_cuda(cli, cuda, model):
+    """Our kernel or cuBLAS; with --all how our kernel errs in each precision."""
     ran = cli("explain", model(PRODUCT), "--device", "cuda", "--batch", "80")
     assert ran.code == 0
     rows = ran.out.splitlines()
@@ -185,6 +184,10 @@ def test_explain_of_an_inner_product_on_cuda(cli, cuda, model, monkeypatch):
     assert [row.split()[0] for row in rows[one + 4 : one + 6]] == ["batched", "implicit"]
     chosen = [row for row in rows[one:] if "gradient: " in row or row.startswith("  forward: ")]
     assert all(re.search(r": (implicit|batched) \(fastest of 2", row) for row in chosen[:3])
+    few = cli("explain", model(PRODUCT), "--device", "cuda", "--batch", "1", "--all").out
+    errors = [row.split(": ")[1].split() for row in few.splitlines() if " with precision " in row]
+    high, highest, tf32 = (float(row[0].strip(",")) for row in errors[:3])
+    assert max(high, highest) < 1e-6 and (tf32 > 1e-5) == cuda.has_tf32
 
 
 def test_what_was_measured_on_a_busy_machine_is_measured_anew(cli, folder, monkeypatch):

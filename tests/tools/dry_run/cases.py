@@ -97,6 +97,9 @@ def _nets() -> Iterator[tuple[str, Case]]:
 def _engines() -> Iterator[tuple[str, Case]]:
     """Each engine on images of one, two and three axes, in steps of 1 where it wants that; 1 x 1 filters."""
     yield "batched, 1 x 1", Case(POINTS, "batched")
+    for window in (f"kernel_size: {k}, stride: {s}" for k in (3, 5) for s in (1, 2)):
+        text = POINTS.replace("8, kernel_size: 1, group: 2", f"6, {window}, group: 6, pad: 2")
+        yield f"direct, depthwise, {window}", Case(text, "direct")
     for engine in (*ENGINES, "auto"):
         stride = "1" if engine.startswith("winograd") else "2"
         for sizes in ("11", "9, 8", "7, 6, 5"):
