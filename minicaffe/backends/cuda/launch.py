@@ -46,10 +46,8 @@ def source(file: str, template: str) -> tuple[str, list[str]]:
 @functools.cache
 def files() -> dict[str, str]:
     """The file of kernels/ that each kernel is in, by its name."""
-    found = {
-        path.name: path.read_text("utf-8") for path in FOLDER.iterdir() if path.name[-3:] == ".cu"
-    }
-    return {name: file for file, code in found.items() for name in NAMES.findall(code)}
+    sources = [path for path in FOLDER.iterdir() if path.name.endswith(".cu")]
+    return {name: path.name for path in sources for name in NAMES.findall(path.read_text("utf-8"))}
 
 
 @functools.cache

@@ -14,9 +14,9 @@ def test_a_product_in_parts_is_captured_with_counters_of_its_own(cuda):
     with cuda.current():
         implicit_gemm.product(*there, wanted, work)
     launch = capture.captured(cuda, lambda: implicit_gemm.product(*there, out, work))
+    outside = capture.arrived()
     known = dict(capture._kept)
     assert all(np.isnan(cuda.to_host(out)).ravel())  # it is not done yet
-    outside = capture.arrived()
     outside.fill(7)  # as if another stream's kernel were under way
     try:
         for _ in range(2):

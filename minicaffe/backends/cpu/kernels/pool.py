@@ -156,9 +156,9 @@ def max_pool(x, image, window, out, work, y, which, first, last):
     """Each window's largest pixel, and the number of the kernel element that saw it."""
     (h, w), (oh, ow) = image, out
     (kh, kw), (sh, sw), (ph, pw) = window
-    least, (extent, laid) = x.dtype.type(-np.inf), extents(image, window, out)
+    least, (extent, padded) = x.dtype.type(-np.inf), extents(image, window, out)
     lines, across = extent
-    pitch = across if laid else w
+    pitch = across if padded else w
     size = lines * pitch
     along, down = size - pitch + across - kw + 1, (lines - kh) * pitch + across - kw + 1
     seen = min(ow, -(-(w + pw) // sw))  # windows of a row that are not past the image
@@ -174,7 +174,7 @@ def max_pool(x, image, window, out, work, y, which, first, last):
             y[at(to)], which[at(to)] = best, winner
             continue
         source, base = x, start
-        if laid:
+        if padded:
             lay(x, start, image, (-ph, -pw), extent, least, work, 0)
             source, base = work, 0
         _best_along(source, base, work, 0, along, kw, 1, 1, work, size, 2 * size)
@@ -215,9 +215,9 @@ def ave_pool(x, image, window, out, rows, columns, work, y, first, last):
     """Each window's sum, divided by its rows and columns."""
     (h, w), (oh, ow) = image, out
     (kh, kw), (sh, sw), (ph, pw) = window
-    extent, laid = extents(image, window, out)
+    extent, padded = extents(image, window, out)
     lines, across = extent
-    pitch = across if laid else w
+    pitch = across if padded else w
     size = lines * pitch
     for plane in range(first, last):
         start, to = plane * h * w, plane * oh * ow
@@ -231,7 +231,7 @@ def ave_pool(x, image, window, out, rows, columns, work, y, first, last):
             y[at(to)] = total / rows[0] / columns[0]
             continue
         source, base = x, start
-        if laid:
+        if padded:
             lay(x, start, image, (-ph, -pw), extent, x.dtype.type(0), work, 0)
             source, base = work, 0
         sum_of(source, base, size - pitch + across - kw + 1, kw, 1, work, size)
