@@ -132,8 +132,7 @@ def test_boxes_are_of_the_picture_that_is_shown(size, turn, rows, told, files, c
 def test_names_need_a_label_map_and_numbers_do_not(files, command):
     """A text may begin with a byte order mark."""
     without = CONVERT[:-2]
-    told = command(*without, code=2)
-    assert "the class 'n1' has no number: --label-map FILE says it" in told
+    assert "the class 'n1' has no number: --label-map FILE says it" in command(*without, code=2)
     (files / "b.txt").write_text("\ufeff1 0 0 4 4\n", encoding="utf-8")
     (files / "list.txt").write_text("b.png b.txt\nc.png c.json\n")
     command(*without)
@@ -144,8 +143,7 @@ def test_a_label_map(tmp_path):
     (tmp_path / "map.prototxt").write_text(MAP)
     assert label_map(tmp_path / "map.prototxt") == {0: "background", 1: "a cat", 2: "a dog"}
     (tmp_path / "map.prototxt").write_text(MAP + MAP)
-    told = refusal(label_map, tmp_path / "map.prototxt", error=SpecError)
-    assert "label 0 has two names" in told
+    assert "label 0 has two names" in refusal(label_map, tmp_path / "map.prototxt", error=SpecError)
 
 
 NET = """
@@ -200,8 +198,7 @@ def test_predict_tells_boxes_in_pixels_and_draws_them(detector, command):
     assert found["name"] == "a dog" and found["box"] == [10, 5, 30, 15]
     none = command(*PREDICT, "a.png", "b.png", "--threshold", "0.99")
     assert none.startswith("a.png: nothing found\nb.png: nothing found\n")
-    twice = command(*PREDICT, "a.png", "a.png").splitlines()
-    assert twice[:2] == lines[:1] * 2
+    assert command(*PREDICT, "a.png", "a.png").splitlines()[:2] == lines[:1] * 2
 
 
 def test_names_are_those_of_the_labels_given(detector, command):

@@ -507,12 +507,11 @@ def test_empty_and_binary_models(mistake, folder):
 
 
 def test_a_loss_that_is_no_number(mistake, folder, model):
-    line = mistake("train", model(("base_lr: 0.05", "base_lr: 1.0e+30")), *CPU)
     assert re.fullmatch(
         r"minicaffe: iteration \d: layer '\w+' \(\w+\) gives .*; the loss is \S+, lr 1e\+30; what went in: .*"
         r"training has diverged: lower base_lr \(now 1e\+30\) or set clip_gradients; "
         r"minicaffe replay runs/changed-[0-9-]+ shows all of it",
-        line,
+        mistake("train", model(("base_lr: 0.05", "base_lr: 1.0e+30")), *CPU),
     )
     assert [file.name for file in (folder / "runs").rglob("*.npz")] == ["diverged.npz"]
 
@@ -593,8 +592,7 @@ def test_an_imported_file_may_be_named_as_a_module_of_pythons(cli, folder, model
     import random
 
     (folder / "random.py").write_text(SWISH)
-    net = model(("type: ReLU", "type: SiLU"))
-    assert cli("summary", net, "--import", "random.py").code == 0
+    assert cli("summary", model(("type: ReLU", "type: SiLU")), "--import", "random.py").code == 0
     assert sys.modules["random"] is random
 
 
@@ -652,8 +650,7 @@ def test_summary(cli):
     assert " ".join(lines[1].split()) == "layer type tops parameters multiply-adds column bytes"
     assert "parameters: 431,080 (1.6 MiB)" in lines
     assert "multiply-adds of a forward pass: 146,752,000" in lines
-    test = cli("summary", "models/lenet.yaml", "--phase", "TEST")
-    assert "accuracy scalar" in test.out
+    assert "accuracy scalar" in cli("summary", "models/lenet.yaml", "--phase", "TEST").out
 
 
 def test_layers(cli):

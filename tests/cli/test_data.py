@@ -97,8 +97,7 @@ def test_damaged_entries_are_named_and_counted(refused):
     pytest.importorskip("PIL")
     spoilt()
     damage = "1.png: is not a picture that can be read", "list.txt: 1 of 3 entries are damaged"
-    ran = refused("data list.txt --check -o sheet.png", *damage)
-    assert "shape: 3 x 6 x 7" in ran.out
+    assert "shape: 3 x 6 x 7" in refused("data list.txt --check -o sheet.png", *damage).out
     assert os.path.exists("sheet.png")
 
 
@@ -159,8 +158,7 @@ def test_pictures_into_an_lmdb_as_caffes(cli, refused, monkeypatch, at_once):
     with lmdb.open("db", readonly=True, lock=False) as env, env.begin() as view:
         entries = list(view.cursor())
     assert [key for key, _ in entries] == [b"%08d_%d.png" % (i, i) for i in range(5)]
-    wanted = [datum.write(PLANES[i], i % 3) for i in range(5)]
-    assert [value for _, value in entries] == wanted
+    assert [value for _, value in entries] == [datum.write(PLANES[i], i % 3) for i in range(5)]
     refused(f"convert-images {LIST} db", "db: is there already")
 
 

@@ -83,8 +83,7 @@ def test_a_layer_of_an_unknown_type_is_drawn_and_what_hangs_on_it_without_shapes
     ):
         assert f'[label="{label}" ' in out
     assert r"depth: 3\ninner: a b\nbottom data 2x3x8x8\ntop own\n" in out
-    arrows = [line.strip() for line in out.splitlines() if "->" in line]
-    assert arrows == [
+    assert [line.strip() for line in out.splitlines() if "->" in line] == [
         'n0 -> n1 [label="2x3x8x8"]',
         "n1 -> n2",
         "n2 -> n3",

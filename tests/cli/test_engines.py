@@ -274,8 +274,7 @@ def test_explain_what_is_computed_as_one(cli):
     if not cpu.available():
         return
     rows = {line.split()[0]: re.split("  +", line)[-1] for line in lines[1:-1]}
-    names = ["x", "conv", "bn", "scale", "drop", "other", "orelu", "sum", "relu", "ip"]
-    assert list(rows) == names
+    assert list(rows) == ["x", "conv", "bn", "scale", "drop", "other", "orelu", "sum", "relu", "ip"]
     assert rows["scale"] == "with bn" and rows["orelu"] == "with other"
     assert rows["x"] == rows["drop"] == "-" and "." in rows["ip"]
     assert lines[-1].startswith("2 layers compute nothing; blobs: 0.0 MiB")

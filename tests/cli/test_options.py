@@ -41,8 +41,7 @@ def threads_afterwards(monkeypatch):
 
 @pytest.mark.parametrize("command", WITH_MODEL)
 def test_set_changes_the_model_of_every_command(mistake, command):
-    line = mistake(command, *WITH_MODEL[command], "--set", "layers.conv1.num_ouput=5")
-    assert line == (
+    assert mistake(command, *WITH_MODEL[command], "--set", "layers.conv1.num_ouput=5") == (
         "minicaffe: --set layers.conv1.num_ouput: layer 'conv1' (Convolution): unknown key 'num_ouput'"
         "; did you mean 'num_output'?"
     )
@@ -53,8 +52,7 @@ def test_set_may_be_repeated(cli):
               "--set", "layers.mnist.batch_size=3")  # fmt: skip
     assert ran.out.startswith("X, phase TRAIN")
     assert "conv1 3x7x12x12" in ran.out
-    shown = cli("time", *WITH_MODEL["time"], "--set", "layers.relu1.name=bend")
-    assert "\nbend " in shown.out
+    assert "\nbend " in cli("time", *WITH_MODEL["time"], "--set", "layers.relu1.name=bend").out
     assert cli("explain", *WITH_MODEL["explain"], "--set", "layers.conv1.num_output=7").code == 0
 
 

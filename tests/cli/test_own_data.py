@@ -98,8 +98,7 @@ def test_a_picture_of_a_table_that_is_missing_is_told_before_training_starts(mis
 
 def test_without_pillow_that_is_all_that_is_told(mistake, pets, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    told = mistake(*TRAIN, "pets")
-    assert told.endswith(f"cats/0.jpg: needs Pillow: {pip_install('image')}")
+    assert mistake(*TRAIN, "pets").endswith(f"cats/0.jpg: needs Pillow: {pip_install('image')}")
 
 
 def test_pictures_without_folders_are_told_where_to_go(mistake, pets):

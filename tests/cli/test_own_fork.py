@@ -161,8 +161,7 @@ def test_all_that_a_net_is_for(run):
     assert re.search(r"accuracy +\d", scores)
     assert "MyScale" in run.here("summary", "net.prototxt", *with_fork)
     run.here("report", "one", *with_fork)
-    page = (folder / "one" / "report.html").read_text("utf-8")
-    assert "MyScale" in json.dumps(page)
+    assert "MyScale" in json.dumps((folder / "one" / "report.html").read_text("utf-8"))
 
     # to YAML and back, with the same net and the same weights in every format
     run.here("convert", "net.prototxt", "net.yaml", *with_fork)

@@ -123,8 +123,7 @@ def test_names_are_printed_so_that_no_terminal_acts_on_them(predict, run):
     assert len(ran.out.splitlines()) == 2 and ran.out.replace("\n", "").isprintable()
     assert r"new/\x1b[31mred\x1b]0;title\x07.png: " in ran.out
     assert r"new/a.png: light (99.99 %)\nz.png: " in ran.out
-    told = r"minicaffe: new/\x1bgone.png: no such file"
-    assert predict(run, "new/\x1bgone.png").last == told
+    assert predict(run, "new/\x1bgone.png").last == r"minicaffe: new/\x1bgone.png: no such file"
 
 
 def test_no_cell_of_a_table_is_a_formula(predict, run):

@@ -102,8 +102,7 @@ def test_two_runs_of_one_second_are_two_folders(folder, monkeypatch):
 
 def test_json_is_the_log_and_nothing_else(train):
     ran = train("--json", "--run", "a")
-    lines = [json.loads(line) for line in ran.out.splitlines()]
-    assert lines == run_folder.read("a").lines
+    assert [json.loads(line) for line in ran.out.splitlines()] == run_folder.read("a").lines
     assert ran.err == "device: cpu (asked for)\n"
 
 
@@ -137,8 +136,7 @@ def test_a_folder_that_holds_a_run_is_not_written_over(train, mistake):
     train("--run", "b", "--max-iter", "0", *settings("snapshot_after_train=false"))
     train("--run", "b", "--max-iter", "3")  # what held no snapshot may begin anew
     assert len(run_folder.read("b").of("test")) == 2
-    lost = mistake("train", NET, *CPU, "--run", "a", "--resume", "b")
-    assert "a: holds another run" in lost
+    assert "a: holds another run" in mistake("train", NET, *CPU, "--run", "a", "--resume", "b")
 
 
 def test_a_run_stopped_goes_on_by_the_command_it_tells(train, cli, interrupt):
@@ -306,9 +304,8 @@ def test_where_a_run_goes_on_before_it_has_a_snapshot_of_its_own(train, mistake)
     assert line == f"minicaffe: nothing to train: {told}"
     about = run_folder.read("a").about  # what failed has changed nothing
     assert (about["snapshot_prefix"], about["state"]) == ("net", "finished")
-    keep = settings("snapshot=0", "snapshot_after_train=false")
     for _ in range(2):  # as of a process that is killed early, and of a script that tries again
-        train("--run", "b", "--resume", "a", *keep)
+        train("--run", "b", "--resume", "a", *settings("snapshot=0", "snapshot_after_train=false"))
     assert "resumed: a/net_iter_5.npz" in train("--resume", "b").err
 
 
@@ -353,8 +350,7 @@ def test_sighup_takes_a_snapshot_and_goes_on(train, monkeypatch):
 
     monkeypatch.setattr(progress.Quiet, "iterated", iterated)
     train("--run", "a", "--quiet")
-    found = [line["iteration"] for line in run_folder.read("a").of("snapshot")]
-    assert found == [3, 5, 8, 10, 12]
+    assert [line["iteration"] for line in run_folder.read("a").of("snapshot")] == [3, 5, 8, 10, 12]
 
 
 def test_a_second_interrupt_leaves_a_record_and_the_last_snapshot(cli, net, monkeypatch):

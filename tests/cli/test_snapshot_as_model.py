@@ -50,8 +50,7 @@ def test_settings_hold_and_can_be_made_anew(snapshot, cli):
         text = file.read()
     assert "stride: 3" in text and "max_iter: 2\n" in text
     assert cli("convert", snapshot, "out.prototxt").code == 0
-    ran = cli("summary", snapshot, "--set", "layers.conv1.num_output=7")
-    assert "conv1 20x7x8x8" in ran.out
+    assert "conv1 20x7x8x8" in cli("summary", snapshot, "--set", "layers.conv1.num_output=7").out
 
 
 def test_weights_of_another_file(snapshot, cli):

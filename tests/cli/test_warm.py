@@ -36,8 +36,7 @@ print(net.layers["conv"].plan.reasons["forward"])
 def test_nothing_is_compiled_or_measured_afterwards(tmp_path):
     (tmp_path / "one.yaml").write_text(NET)
     minicaffe.Net(tmp_path / "one.yaml", "TEST", device="cpu").save(tmp_path / "one.npz")
-    pixels = np.random.default_rng(0).integers(0, 256, (30, 30), np.uint8)
-    np.save(tmp_path / "picture.npy", pixels)
+    np.save(tmp_path / "picture.npy", np.random.default_rng(0).integers(0, 256, (30, 30), np.uint8))
     env = {**os.environ, "MINICAFFE_CACHE": str(tmp_path / "cache")}
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -66,13 +65,12 @@ def test_threads_that_were_taken_for_numpy_do_not_serve_loops(monkeypatch):
     """Nor the other way round."""
     monkeypatch.setenv(threads.VARIABLE, "2")
     model = minicaffe.parse(NET.replace("[1, 1, 30, 30]", "[4, 1, 64, 64]"))
-    x = np.random.default_rng(0).normal(size=(4, 1, 64, 64))
 
     def answer() -> np.ndarray:
         net = minicaffe.Net(model, "TEST", device="cpu")
         for name, param in net.named_params.items():
             param.data = np.cos(np.arange(param.data.size)).reshape(param.shape) * len(name) / 99
-        return net.forward(x=x)["prob"].copy()
+        return net.forward(x=np.random.default_rng(0).normal(size=(4, 1, 64, 64)))["prob"].copy()
 
     threads._crew.cache_clear()
     with cpu.by_numpy():
