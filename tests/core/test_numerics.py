@@ -33,8 +33,7 @@ def test_each_field_reaches_every_net_as_one_argument_and_by_name(few_digits):
     for how in ({"numerics": Numerics(**OTHERS)}, OTHERS):
         solver = Solver(model, device="cpu", **how)
         net, used = (kind(model, device="cpu", **how) for kind in (Net, Classifier))
-        copy = pickle.loads(pickle.dumps(net))
-        for one in (net, copy, solver.net, solver.test_net, used.net):
+        for one in (net, pickle.loads(pickle.dumps(net)), solver.net, solver.test_net, used.net):
             numerics = replace(one.context.numerics, precision="tf32")  # a CPU has none
             assert numerics == wanted and one.context.dtype == np.float64
             assert set(one.layers["conv"].plan.names.values()) == {"caffe"}

@@ -49,8 +49,7 @@ def test_entries_of_lists():
     assert options("layers.a.kernel_size[1]=5")["kernel_size"] == (3, 5)
     assert options("layers.a.kernel_size[0]=5")["kernel_size"] == (5,)
     assert options("layers.a.stride[0]=2")["stride"] == (2,)
-    shape = options("layers.x.shape[0].dim[0]=4", layer=0)["shape"]
-    assert shape == (BlobShape(dim=(4, 1, 8, 8)),)
+    assert options("layers.x.shape[0].dim[0]=4", layer=0)["shape"] == (BlobShape(dim=(4, 1, 8, 8)),)
     assert read("layers[4]={name: r, type: ReLU}").layers[4].type == "ReLU"
 
 

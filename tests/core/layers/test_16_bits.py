@@ -28,8 +28,7 @@ def rounded(array, dtype):
 
 def near(got, wanted, tolerance):
     assert got.shape == wanted.shape and np.isfinite(got).all()
-    largest = np.abs(wanted).max(initial=1e-30)
-    assert np.abs(got - wanted).max(initial=0) <= tolerance * largest
+    assert np.abs(got - wanted).max(initial=0) <= tolerance * np.abs(wanted).max(initial=1e-30)
 
 
 def agree(half, exact, roundings, dtype):

@@ -357,8 +357,7 @@ def test_brightness_and_contrast(last):
     assert made[0].tolist() == [[15, 128]]  # 255 / 2, to the even number
     chance[8:10] = 0, 0.99
     colours = np.arange(3, dtype=np.uint8).reshape(3, 1, 1)
-    order = box_recipe.Distort(random_order_prob=1).of(colours, chance)
-    assert order.ravel().tolist() == [2, 1, 0]
+    assert box_recipe.Distort(random_order_prob=1).of(colours, chance).ravel().tolist() == [2, 1, 0]
 
 
 def test_noise():
@@ -426,8 +425,7 @@ def test_a_sample_is_a_function_of_seed_epoch_and_entry(tmp_path):
         ):
             assert all(np.array_equal(*pair) for pair in zip(got, want, strict=True))
     for i, (pictures, _) in enumerate(batches(range(3), batch_size=8)):
-        both = np.concatenate([wanted[2 * i][0], wanted[2 * i + 1][0]])
-        assert np.array_equal(pictures, both)
+        assert np.array_equal(pictures, np.concatenate([wanted[2 * i][0], wanted[2 * i + 1][0]]))
 
 
 def test_there_and_back(tmp_path):

@@ -59,8 +59,7 @@ def test_whoever_makes_them_they_are_the_same(folder, transform):
 @pytest.mark.parametrize("transform", [PLAIN, EVERY], ids=["bytes", "numbers"])
 def test_a_device_is_given_the_same(folder, transform, device):
     wanted = passes(net("workers: 0", transform=transform), 6)
-    found = passes(net(transform=transform, device=device), 6)
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(passes(net(transform=transform, device=device), 6), wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-5)
 
 
@@ -204,8 +203,7 @@ def test_a_solver_tells_its_report_of_what_is_damaged(folder):
     Solver(
         parse(text), device="cpu", report=Told(), test_iter=3, snapshot_after_train=False
     ).solve()
-    counts = [line for line in told if "replaced" in line]
-    assert counts[:2] == [
+    assert [line for line in told if "replaced" in line][:2] == [
         "d: damaged pictures of set in epoch 1 of TEST: 1, samples replaced by the next: 1",
         "d: damaged pictures of set in epoch 1 of TRAIN: 1, samples replaced by the next: 1",
     ]
@@ -280,8 +278,7 @@ def test_however_much_is_read_ahead_nobody_waits_for_ever(here):
     np.savez("set.npz", images=np.zeros((3, 1, 1, 1), np.float32), labels=np.arange(3))
     text = """layers: [{name: d, type: Data, top: [x, y], source: set.npz, batch_size: 8192, shuffle: false,
                         workers: 1, prefetch: 9}]"""
-    given = Net(parse(text), device="cpu")
-    assert given.forward()["y"].tolist() == [k % 3 for k in range(8192)]
+    assert Net(parse(text), device="cpu").forward()["y"].tolist() == [k % 3 for k in range(8192)]
 
 
 @pytest.mark.parametrize("where", ["shuffle", "Piece"])

@@ -83,8 +83,7 @@ def test_statistics_of_16_bits_are_float32(cuda, dtype, here):
     before = made.net.weights()
     made.step(1)
     after = made.net.weights()
-    kinds = [param.dtype.name for param in made.net.params["norm"]]
-    assert kinds == ["float32"] * 3 + [dtype] * 2
+    assert [param.dtype.name for param in made.net.params["norm"]] == ["float32"] * 3 + [dtype] * 2
     np.testing.assert_allclose(after["norm__2"], before["norm__2"] * 0.81 + 1.9, rtol=1e-6)
     assert (after["norm__1"] > 0.81 * 70_000).all() and np.isfinite(after["norm__1"]).all()
     again = solver(cuda, dtype=dtype)

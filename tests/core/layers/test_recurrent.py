@@ -31,8 +31,7 @@ def inputs(net, random):
 def test_caffes_three_passes(device):
     """States go from pass to pass, gradients do not."""
     case = cases.load("LSTM_carry_state_3_forwards")
-    first = {key.removeprefix("s0_"): value for key, value in case.items()}
-    net, step = run_layer(first, device)
+    net, step = run_layer({key.removeprefix("s0_"): value for key, value in case.items()}, device)
     for s in range(3):
         if s:
             net.forward(b0=case[f"s{s}_bottom_0"], b1=case[f"s{s}_bottom_1"])

@@ -159,5 +159,4 @@ def test_no_type_is_without_a_reference():
     assert not set(REFERENCES) - set(ROWS) - set(DRAWN), "a reference that nothing is compared with"
     for name, where in ELSEWHERE.items():
         file, _, test = where.partition("::")
-        text = (Path(__file__).parents[2] / file).read_text()
-        assert f"def {test}(" in text, f"{name}: {where}"
+        assert f"def {test}(" in (Path(__file__).parents[2] / file).read_text(), f"{name}: {where}"

@@ -45,8 +45,7 @@ def test_layers_in_place_stand_in_the_box_before():
     assert conv.folded == ("relu",) and "relu: ReLU" in conv.title.splitlines()
     assert "bottom data 4x3x8x8" in conv.title and "864 multiply-adds" in conv.title
     assert boxes["pool"].lines[1] == "Pooling AVE global"
-    families = " ".join(box.family for box in boxes.values())
-    assert families == "data convolution pooling product loss"
+    assert " ".join(box.family for box in boxes.values()) == "data convolution pooling product loss"
     assert arrows(net) == {
         ("data", "conv", "4x3x8x8"), ("data", "loss", "4"), ("conv", "pool", "4x6x3x4"),
         ("pool", "ip", "4x6x1x1"), ("ip", "loss", "4x2"),

@@ -42,11 +42,9 @@ def test_arithmetic_is_numpys(name, device):
     arrays.add(x, out)
     np.testing.assert_array_equal(host(out), np.broadcast_to(given + given, before.shape))
     arrays.multiply(out, x, out)
-    twice = (given + given) * given
-    np.testing.assert_array_equal(host(out), np.broadcast_to(twice, before.shape))
+    np.testing.assert_array_equal(host(out), np.broadcast_to((given + given) * given, before.shape))
     arrays.scale(x, 0.5, out)
-    half = given * np.float32(0.5)
-    np.testing.assert_array_equal(host(out), np.broadcast_to(half, before.shape))
+    np.testing.assert_array_equal(host(out), np.broadcast_to(given * np.float32(0.5), before.shape))
     arrays.fill(out, -2)
     assert (host(out) == -2).all()
 

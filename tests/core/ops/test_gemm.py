@@ -179,8 +179,7 @@ def test_bfloat16(cuda):
     ids=lambda steps: "by".join(map(str, steps)),
 )
 def test_what_cublas_cannot_read_is_refused(cuda, strides):
-    line = put(cuda, np.ones(100))[50:]
-    matrix = as_strided(line, (4, 4), tuple(8 * step for step in strides))
+    matrix = as_strided(put(cuda, np.ones(100))[50:], (4, 4), tuple(8 * step for step in strides))
     with pytest.raises(ShapeError, match=f"4 x 4 of strides {strides[0]} and {strides[1]}"):
         gemm(matrix, put(cuda, np.ones((4, 4))), blank(cuda, (4, 4), np.float64))
 

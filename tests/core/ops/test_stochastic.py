@@ -71,8 +71,7 @@ def draw(device, x, window, noise):
 def test_draws_against_loops(device, drawn_window, n, least, dtype, seed):
     size, window = drawn_window
     x = image(seed, (n, 2, *size), dtype, least)
-    shape = (n, 2, *ref.pool_sizes(size, window))
-    noise = np.random.default_rng(seed).random(shape, np.float32)
+    noise = np.random.default_rng(seed).random((n, 2, *ref.pool_sizes(size, window)), np.float32)
     y, which = draw(device, x, window, noise)
     wanted = drawn(x, window, noise)
     same(device, y, wanted[0])

@@ -218,8 +218,7 @@ def test_a_number_that_is_not_finite_once_only():
         return forward(x) * (np.float32("nan") if len(calls) == 3 else 1)
 
     layer.forward = once
-    said = diverges(solver)
-    assert said.startswith(
+    assert diverges(solver).startswith(
         "iteration 2: the loss is nan, lr 0.1; computed again all is finite: some layer"
     )
 
@@ -246,8 +245,7 @@ def test_after_a_resume(folder):
     path = first.snapshot()
     second = made(spec, **given)
     second.restore(path)
-    said = diverges(second)
-    assert said.startswith(f"iteration {AT}: ")
+    assert diverges(second).startswith(f"iteration {AT}: ")
     assert everything(second) == before(spec, AT)
 
 

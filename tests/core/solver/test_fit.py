@@ -204,8 +204,7 @@ SLASH = MODEL.replace("name: loss", "name: a/loss")
 )  # fmt: skip
 def test_curves_are_known_by_the_names_of_the_net(model, charts, cell):
     Solver(parse(model), device="cpu").fit()
-    names = [[name.text for name in chart.iter(f"{SVG}tspan")] for chart in cell.charts]
-    assert names == charts
+    assert [[name.text for name in chart.iter(f"{SVG}tspan")] for chart in cell.charts] == charts
 
 
 def test_an_interrupt_stops_it_and_the_figure_stays(cell, tmp_path):
@@ -249,8 +248,7 @@ def test_a_report_of_ones_own_hears_as_before(cell):
 def test_a_long_curve_keeps_its_highs(cell):
     one = solver(max_iter=2500, display=1)
     one.fit()
-    lines = cell.charts[0].iter(f"{SVG}polyline")
-    loss, test = (line.get("points").split() for line in lines)
+    loss, test = (line.get("points").split() for line in cell.charts[0].iter(f"{SVG}polyline"))
     assert len(one.log["loss"]) == 2500 and 500 <= len(loss) <= 1000 and len(test) <= 1000
     heights = [float(point.partition(",")[2]) for point in (*loss, *test)]
     assert (min(heights), max(heights)) == (40, 230)  # of the axis: the ends of all numbers

@@ -69,8 +69,7 @@ def test_the_best_test_is_kept_and_the_rate_falls():
     solver.update = lambda: (rates.append(solver.rate), true())
     solver.solve()
     assert rates == pytest.approx([0.1] * 6 + [0.05] * 4 + [0.025] * 2)
-    told = [line for line in solver.report.lines if "lr falls" in line or "best" in line]
-    assert told == [
+    assert [line for line in solver.report.lines if "lr falls" in line or "best" in line] == [
         *["best snapshot: small_best.npz"] * 3,  # the third of a loss as low as the second's
         "iteration 6: lr falls to 0.05: no better loss than 0.9 (iteration 2) in 2 tests",
         "best snapshot: small_best.npz",
@@ -276,8 +275,7 @@ def test_modes_are_found_or_must_be_said():
         for name in ("accuracy", "each", "loss")
     }
     assert found == {"accuracy": "max", "each": "max", "loss": "min"}
-    both = made(", test_compute_loss: true, best: total loss")
-    assert both.judge.trends["best"].mode == "min"
+    assert made(", test_compute_loss: true, best: total loss").judge.trends["best"].mode == "min"
 
 
 def test_an_array_counts_by_its_mean():

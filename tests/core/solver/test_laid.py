@@ -41,13 +41,11 @@ def test_one_that_is_frozen_since_then_is_left_out(params):
 def test_one_of_other_multipliers_since_then_has_an_end_of_its_own(params):
     laid = Laid(params, 1, np)
     params[3].decay_mult = 9
-    parts = [(2 * ALIGNED, (1, 1)), (3 * ALIGNED, (1, 9)), (3 * ALIGNED + 5, (1, 0))]
-    assert ends(laid) == [parts]
+    assert ends(laid) == [[(2 * ALIGNED, (1, 1)), (3 * ALIGNED, (1, 9)), (3 * ALIGNED + 5, (1, 0))]]
 
 
 def test_apart_each_has_its_own(params):
-    laid = Laid(params, 1, np)
-    assert ends(laid, apart=True) == [[(70, (1, 1))], [(40, (1, 1))], [(5, (1, 0))]]
+    assert ends(Laid(params, 1, np), apart=True) == [[(70, (1, 1))], [(40, (1, 1))], [(5, (1, 0))]]
 
 
 def test_what_learns_no_more_or_lies_elsewhere_is_not_cleared(params):

@@ -118,8 +118,7 @@ def test_lines_that_cannot_be_written_are_written_later_and_told_once(made, monk
     assert iterations(folder) == [0, 1, 2, 3, 4, 5]
     why = os.strerror(number)
     log = folder / "log.jsonl"
-    told = [line for line in shown.lines if str(log) in line]
-    assert told == [
+    assert [line for line in shown.lines if str(log) in line] == [
         f"{log}: cannot be written: {why}; training goes on, and it is tried again with the next line",
         f"{log}: is written again, and lacks nothing",
     ]

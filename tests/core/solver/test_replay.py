@@ -122,8 +122,7 @@ def test_the_command_shows_each_blob_and_marks_the_first_bad_one(tmp_path, capsy
     assert names == wanted.split()
     marked = [row for row in table if row.endswith("<- first")]
     assert len(marked) == 1
-    name = re.search(r"layer '(\w+)' \(\w+\) gives blob", said)[1]
-    assert marked[0].startswith(name)
+    assert marked[0].startswith(re.search(r"layer '(\w+)' \(\w+\) gives blob", said)[1])
     held = arrays(run / "diverged.npz")
     x, weight = held["@batch/0/x"], held["ip__0"]
     for row, array in ((table[1], x), (table[3], weight)):

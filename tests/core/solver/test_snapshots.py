@@ -152,5 +152,4 @@ def test_a_state_of_real_caffe_goes_on_as_caffe_did(name, n, rewritten, tmp_path
         for one, param in named.items():
             wanted = case[f"traj__{one}"][i + 1]
             cases.assert_close(param.data, wanted, f"{one} after step {i}", 2e-5)
-    again = solver.snapshot()
-    assert caffes.read(again).iteration == int(case["steps"])
+    assert caffes.read(solver.snapshot()).iteration == int(case["steps"])

@@ -32,8 +32,7 @@ pytestmark = pytest.mark.usefixtures("fifty_digits")
 
 
 def solver(more="", **options):
-    given = {"device": "cpu", "report": Heard()} | options
-    return Solver(parse(MODEL.format(more=more)), **given)
+    return Solver(parse(MODEL.format(more=more)), **{"device": "cpu", "report": Heard()} | options)
 
 
 def same(a, b):

@@ -51,10 +51,9 @@ def reference(model, net):
     scores, labels = x @ weight.T + bias, model.arrays["y_test"]
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     prob = powers / powers.sum(axis=1, keepdims=True)
-    right = (scores.argmax(axis=1) == labels).mean()
     return {
         "prob": prob.mean(axis=0),
-        "accuracy": right,
+        "accuracy": (scores.argmax(axis=1) == labels).mean(),
         "loss": -np.log(prob[np.arange(COUNT), labels]).mean(),
     }
 
@@ -138,15 +137,13 @@ def test_rows_of_hdf5_and_a_batch_that_is_read_ahead_are_seen_once(model, tmp_pa
     for spec in (parse(rows), parse(read_ahead.replace("top: [data", "split: 0, top: [data"))):
         other = Net(spec, "TEST", device="cpu")
         other.load(net.weights())
-        loss = mean_outputs(other)["loss"]
-        assert loss == pytest.approx(reference(model, net)["loss"], rel=2e-6)
+        assert mean_outputs(other)["loss"] == pytest.approx(reference(model, net)["loss"], rel=2e-6)
 
 
 @pytest.mark.parametrize("size, batch", [(2, 7), (3, 7), (3, 20), (2, 64)])
 def test_ranks_share_the_batches_of_a_test(model, size, batch):
     nets = [Net(model(batch), "TEST", device="cpu") for _ in range(size)]
-    found = on_ranks(size, lambda rank: mean_outputs(nets[rank.rank], communicator=rank))
-    for scores in found:
+    for scores in on_ranks(size, lambda rank: mean_outputs(nets[rank.rank], communicator=rank)):
         for name, value in reference(model, nets[0]).items():
             np.testing.assert_allclose(scores[name], value, rtol=2e-6, err_msg=name)
 
@@ -171,8 +168,7 @@ def test_windows_are_drawn_in_whole_batches(model):
 
 def test_a_set_beside_one_that_is_drawn_is_seen_once(model):
     net = Net(model(7, more=WINDOWS.format(7)), "TEST", device="cpu")
-    wanted = reference(model, net)
-    assert mean_outputs(net)["loss"] == pytest.approx(wanted["loss"], rel=2e-6)
+    assert mean_outputs(net)["loss"] == pytest.approx(reference(model, net)["loss"], rel=2e-6)
     net = Net(model(7, more=WINDOWS.format(5)), "TEST", device="cpu")
     said = (
         "its data layers have several batch sizes; a test of all 23 entries ends with a batch of 2"

@@ -152,8 +152,7 @@ def Reorg(layer, x):
             out[there] = flat[here]
         else:
             out[here] = flat[there]
-    shape = (n, few, h * s, w * s) if layer.reverse else (n, c * s**2, h // s, w // s)
-    return out.reshape(shape)
+    return out.reshape((n, few, h * s, w * s) if layer.reverse else (n, c * s**2, h // s, w // s))
 
 
 @drawn("Reorg", shape=[(2, 8, 4, 6), (1, 9, 3, 6), (1, 3, 2, 2)], reverse=[False, True], count=9)

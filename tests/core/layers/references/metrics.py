@@ -97,8 +97,7 @@ def triplet_case(random, labels, tops, **keys):
 def spread(a, b):
     """The mean squared distance of two different samples."""
     every = [*a.reshape(len(a), -1), *b.reshape(len(b), -1)]
-    total = sum(((p - q) ** 2).sum() for p in every for q in every)
-    return total / (len(every) * (len(every) - 1))
+    return sum(((p - q) ** 2).sum() for p in every for q in every) / (len(every) * (len(every) - 1))
 
 
 def drawn_pairs(layer, *sizes):

@@ -29,8 +29,7 @@ def between(plane, y, x):
 def within(plane, y, x):
     """A point of a plane whose pixels are squares; None outside."""
     h, w = plane.shape
-    inside = -0.5 <= y <= h - 0.5 and -0.5 <= x <= w - 0.5
-    return between(plane, y, x) if inside else None
+    return between(plane, y, x) if -0.5 <= y <= h - 0.5 and -0.5 <= x <= w - 0.5 else None
 
 
 def nearest(value):
