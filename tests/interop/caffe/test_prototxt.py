@@ -229,8 +229,7 @@ def test_blobs_are_what_the_text_says():
         ("r", ("x",), ("x",)),
         ("ReLU_line_3", ("x",), ()),
     ]
-    told = refusal(Net, spec, device="cpu")
-    assert told.startswith("<text>:3:1: layer 'ReLU_line_3' (ReLU): ")
+    assert refusal(Net, spec, device="cpu").startswith("<text>:3:1: layer 'ReLU_line_3' (ReLU): ")
     for name, top in (("l", "l"), ("x", "x_loss")):
         loss = f'layer {{ name: "{name}" type: "SoftmaxWithLoss" bottom: "x" bottom: "x" }}'
         assert layer(loss).top == (top,)
@@ -488,5 +487,4 @@ def test_a_detector_of_ssd_runs():
     ],
 )  # fmt: skip
 def test_what_forks_add_is_read(kind, param, options):
-    found = layer(layer_text(kind, param))
-    assert options.items() <= dict(found.options).items()
+    assert options.items() <= dict(layer(layer_text(kind, param)).options).items()

@@ -87,8 +87,7 @@ def test_a_stock_solver_trains_its_net(name, tmp_path, caplog, here):
     assert np.isfinite(loss(solver)) and loss(solver) <= left * first
     assert solver.scores
     found = read_text(path, REGISTRY)
-    text = yaml_text(model(found.root, REGISTRY), REGISTRY, found.comments)
-    Path("again.yaml").write_text(text)
+    Path("again.yaml").write_text(yaml_text(model(found.root, REGISTRY), REGISTRY, found.comments))
     again = Solver(
         net_model.read("again.yaml", *sets), device="cpu", deterministic=True, **settings
     )

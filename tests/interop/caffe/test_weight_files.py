@@ -195,8 +195,7 @@ def test_a_state_is_written_and_read_as_it_was(tmp_path, ending):
 def test_conversion_there_and_back_is_the_identity(net, here):
     pytest.importorskip("h5py")
     net.save("a.npz")
-    told = convert_weights("a.npz", "a.caffemodel")
-    assert told == "a.npz -> a.caffemodel: 3 arrays of 2 layers"
+    assert convert_weights("a.npz", "a.caffemodel") == "a.npz -> a.caffemodel: 3 arrays of 2 layers"
     convert_weights("a.caffemodel", "a.h5")
     convert_weights("a.h5", "b.npz")
     a, b = kit.arrays("a.npz"), kit.arrays("b.npz")

@@ -128,12 +128,10 @@ def test_any_declaration_goes_there_and_back(given_keys):
 
         layer = {"name": "m", "type": "MyScale", "bottom": "x"}
         layer |= {key: plain(value) for key, value in given_keys.items()}
-        inputs = {"name": "x", "type": "Input", "shape": {"dim": [1, 2]}}
-        spec = parse({"layers": [inputs, layer]})
-        again = caffe.parse(prototxt(spec, REGISTRY))
+        spec = parse({"layers": [{"name": "x", "type": "Input", "shape": {"dim": [1, 2]}}, layer]})
         wanted, got = (
             {name: one.layers[1].options.get(name, key.default) for name, key in keys.items()}
-            for one in (spec, again)
+            for one in (spec, caffe.parse(prototxt(spec, REGISTRY)))
         )
         assert got == wanted
 
@@ -186,8 +184,7 @@ def test_unknown_keys_are_told_all_at_once_and_may_be_left_out(caplog, tmp_path)
 
 
 def test_keys_of_forks_that_change_no_result_are_passed_over(caplog, tmp_path):
-    mem = "default_forward_type: FLOAT16\nmem_param { optimize_train: true }\n"
-    file_of(tmp_path, DATA + mem)
+    file_of(tmp_path, DATA + "default_forward_type: FLOAT16\nmem_param { optimize_train: true }\n")
     solver = file_of(
         tmp_path,
         'net: "net.prototxt"\nbase_lr: 0.1\nlr_policy: "fixed"\nmax_iter: 3\neval_type: "detection"\nap_version: "11point"\n'

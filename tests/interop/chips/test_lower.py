@@ -245,8 +245,7 @@ def test_attention_and_norms_in_those_of_caffe(name, tmp_path):
 def test_a_part_that_nothing_reads_is_an_output_where_nothing_silences(tmp_path):
     nodes, arrays, _ = chained(("Split", "x s", "a b"), ("Relu", "a", "y"), s=[2, 4])
     nodes[0].attribute.append(helper.make_attribute("axis", 1))
-    path = model(tmp_path / "it.onnx", nodes, arrays)
-    net = from_onnx(path, tmp_path / "net", target="ascend")
+    net = from_onnx(model(tmp_path / "it.onnx", nodes, arrays), tmp_path / "net", target="ascend")
     assert [layer.type for layer in net.spec.layers] == ["Input", "Slice", "ReLU"]
     assert net.notes[0].endswith("has no Silence: outputs beside are b")
     assert {"b", "y"} == set(net.net().outputs)

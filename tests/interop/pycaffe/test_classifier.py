@@ -55,8 +55,7 @@ def test_the_middle_of_each_picture(files):
 
 def test_ten_pieces_of_each_picture(files):
     given = pictures(3, 9, 11)
-    found = classifier(files, image_dims=[9, 11]).predict(given)
-    for one, row in zip(given, found, strict=True):
+    for one, row in zip(given, classifier(files, image_dims=[9, 11]).predict(given), strict=True):
         five = [one[y : y + 5, x : x + 6] for y, x in [(0, 0), (0, 5), (4, 0), (4, 5), (2, 2)]]
         ten = [prob(files, piece) for piece in [*five, *(piece[:, ::-1] for piece in five)]]
         np.testing.assert_allclose(row, np.mean(ten, 0), rtol=1e-4, atol=1e-6)

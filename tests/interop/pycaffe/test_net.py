@@ -289,8 +289,7 @@ def test_a_shape_that_only_fits_the_layers_that_run(text_file, placed):
     same(net.blobs["data"].diff, alone.blobs["data"].diff)
     assert net.forward(end="pool")["pool"].shape == (1, 3, 4, 3)
     for run in (net.forward, net.backward, net.reshape, lambda: net.forward(start="ip")):
-        told = refusal(run, error=ShapeError)
-        assert "'ip' (InnerProduct): parameter 0 has shape (2, 3)" in told
+        assert "'ip' (InnerProduct): parameter 0 has shape (2, 3)" in refusal(run, error=ShapeError)
     assert net.forward(end="pool")["pool"].shape == (1, 3, 4, 3)  # still
     net.blobs["data"].reshape(1, 2, 2, 9)
     assert "'conv'" in refusal(net.forward, end="conv", error=ShapeError)

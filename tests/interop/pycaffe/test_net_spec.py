@@ -99,8 +99,7 @@ def test_layers_without_tops_are_assigned_too(text_file):
     net = n.to_proto()
     assert [layer.name for layer in net.layer] == ["data", "silence_data", "silence_data2"]
     assert not net.layer[1].top and not caffe.Net(text_file(str(net)), caffe.TEST).forward()
-    anonymous = to_proto(L.Silence(L.DummyData(shape=dict(dim=3)), ntop=0))
-    assert anonymous.layer[1].name == "Silence1"
+    assert to_proto(L.Silence(L.DummyData(shape=dict(dim=3)), ntop=0)).layer[1].name == "Silence1"
 
 
 def test_the_names_of_a_net_spec_are_attributes_and_entries():

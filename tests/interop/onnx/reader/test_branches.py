@@ -123,8 +123,7 @@ def test_names_within_that_are_taken_elsewhere(tmp_path):
         either("yes", ["second"], second, TANH),
         node("Add", ["first", "second"], ["y"]),
     ]
-    arrays = {"w": np.float32(2), "yes": np.array(True)}
-    imported(saved(tmp_path / "it.onnx", nodes, ["y"], arrays))
+    imported(saved(tmp_path / "it.onnx", nodes, ["y"], {"w": np.float32(2), "yes": np.array(True)}))
 
 
 def test_results_that_no_node_of_the_branch_computes(tmp_path):
@@ -164,8 +163,7 @@ def test_readers_within_a_branch_count(tmp_path):
     yes = graph([node("Cast", ["mask"], ["number"], to=FLOAT)], ["number"])
     nodes = [node("Dropout", ["x"], ["d", "mask"]), either("c", ["y"], yes, TANH)]
     path = saved(tmp_path / "it.onnx", nodes, ["d", "y"], {"c": np.array(True)})
-    told = "its mask is read, which no layer returns"
-    assert told in refusal(from_onnx, path, error=SpecError)
+    assert "its mask is read, which no layer returns" in refusal(from_onnx, path, error=SpecError)
 
 
 @st.composite
@@ -240,7 +238,6 @@ HOSTILE = [
 @pytest.mark.parametrize(("nodes", "given", "reason"), HOSTILE)
 def test_what_is_refused(nodes, given, reason, tmp_path):
     """In one line."""
-    path = saved(tmp_path / "it.onnx", nodes, ["y"], given)
-    told = refusal(from_onnx, path, tmp_path / "net")
+    told = refusal(from_onnx, saved(tmp_path / "it.onnx", nodes, ["y"], given), tmp_path / "net")
     assert re.search(reason, told) and "\n" not in told
     assert [one.name for one in tmp_path.iterdir()] == ["it.onnx"]

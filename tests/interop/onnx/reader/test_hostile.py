@@ -197,8 +197,7 @@ def of_functions(count, calls=2, itself=False):
 
 
 def test_functions_are_put_in_the_place_of_their_calls(tmp_path):
-    path = saved(of_functions(3), tmp_path / "it.onnx")
-    layers = from_onnx(path, tmp_path / "net").spec.layers
+    layers = from_onnx(saved(of_functions(3), tmp_path / "it.onnx"), tmp_path / "net").spec.layers
     assert [layer.type for layer in layers] == ["Input", *["ReLU"] * 8]
 
 

@@ -160,8 +160,7 @@ def test_each_layer_goes_out_and_comes_back(name, row, tmp_path):
     wanted = started(net).forward(**arrays)
     back.forward(**{result.tensors.get(name, name): array for name, array in arrays.items()})
     for blob, array in wanted.items():
-        ours = np.asarray(back.blobs[result.tensors[blob]].data)
-        assert check.difference(ours, array) < ROUNDING
+        assert check.difference(np.asarray(back.blobs[result.tensors[blob]].data), array) < ROUNDING
 
 
 def test_the_table_of_refusals_is_of_rows_that_are_there():
@@ -180,8 +179,7 @@ def test_a_net_of_the_zoo_comes_back(name, tmp_path):
     net.reshape(**{net.steps[0].tops[0].name: NETS[name]})
     to_onnx(net, tmp_path / "it.onnx")
     result = imported(tmp_path / "it.onnx")
-    known = {"Softmax"} | {step.spec.type for step in net.steps}
-    assert set(kinds(result)) <= known
+    assert set(kinds(result)) <= ({"Softmax"} | {step.spec.type for step in net.steps})
 
 
 window = st.integers(1, 3)
@@ -678,16 +676,14 @@ def test_both_kinds_of_files(model, out, tmp_path):
 
 
 def test_a_model_of_16_bits(tmp_path):
-    nodes = [node("Conv", ["x", "w"], ["c"], name="conv"), node("Relu", ["c"], ["y"])]
     graph = onnx.helper.make_graph(
-        nodes,
+        [node("Conv", ["x", "w"], ["c"], name="conv"), node("Relu", ["c"], ["y"])],
         "half",
         [onnx.helper.make_tensor_value_info("x", 10, (1, 3, 5, 5))],
         [onnx.helper.make_tensor_value_info("y", 10, (1, 4, 3, 3))],
         [onnx.numpy_helper.from_array(normal(4, 3, 3, 3).astype(np.float16), "w")],
     )
-    path = saved(of_graph(graph), tmp_path)
-    result = from_onnx(path, tmp_path / "net")
+    result = from_onnx(saved(of_graph(graph), tmp_path), tmp_path / "net")
     assert kinds(result) == ["Convolution", "ReLU"]
     (array,) = result.arrays.values()
     np.testing.assert_array_equal(array, normal(4, 3, 3, 3).astype(np.float16).astype(F))

@@ -70,8 +70,7 @@ def normed(rows, scale, shape=SHAPE):
 
 def less_mean(rows, axis):
     """Rows less their mean."""
-    text = f"m = ReduceMean <axes = [{axis}]> (r) d = Sub(r, m) y = Reshape(d, whole)"
-    return whole(text, rows)
+    return whole(f"m = ReduceMean <axes = [{axis}]> (r) d = Sub(r, m) y = Reshape(d, whole)", rows)
 
 
 def by_length(axes, scale, how=""):

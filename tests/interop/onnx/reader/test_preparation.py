@@ -40,8 +40,7 @@ def write(channels: int = 3) -> None:
 
 
 def pixels(seed: int, side: int, channels: int = 3, low: int = 0, high: int = 256) -> np.ndarray:
-    random = np.random.default_rng(seed)
-    return random.integers(low, high, (side, side, channels)).astype(np.uint8)
+    return np.random.default_rng(seed).integers(low, high, (side, side, channels)).astype(np.uint8)
 
 
 def write_photos(cats, dogs) -> None:
@@ -80,8 +79,7 @@ def test_it_goes_on_training_as_it_was_and_is_fed_red_first(command):
     assert any("layer 'score' has 2, not 10; it begins anew" in line for line in adapted.lines)
     from_onnx("net.onnx", "bare")
     for weights in (None, "bare.caffemodel"):
-        told = refusal(adapt, "net.prototxt", "photos", weights=weights, error=SpecError)
-        assert told.endswith(
+        assert refusal(adapt, "net.prototxt", "photos", weights=weights, error=SpecError).endswith(
             "layer 'preparation' makes pictures ready by weights that do not learn;"
             " give those that were imported with it: --weights FILE"
         )

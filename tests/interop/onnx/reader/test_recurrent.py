@@ -69,8 +69,7 @@ def test_directions_states_and_outputs(data, tmp_path_factory):
 
 def test_a_sequence_that_starts_from_zeros_has_no_states(tmp_path):
     """As chips' compilers know the layer; an output that is left out is not read."""
-    made = model("LSTM", ["Y", "", ""], ["", "", ""])
-    result = imported(saved(made, tmp_path), target="caffe")
+    result = imported(saved(model("LSTM", ["Y", "", ""], ["", "", ""]), tmp_path), target="caffe")
     assert "expose_hidden" not in (tmp_path / "net.prototxt").read_text()
     assert kinds(result).count("LSTM") == 1
     imported(saved(model("RNN", ["", "Yh"], **of_lengths(T, T)), tmp_path))
@@ -86,11 +85,10 @@ def test_the_tanh_of_a_product_of_states_is_a_layers_top(tmp_path):
         result = imported(saved(made, tmp_path))
         assert "TanH" not in kinds(result) and kinds(result).count("RNN") == 1
     twice = [*head, node("Tanh", ["z"], ["w"])]
-    wide = arrays | {"O": normal(D, 4), "o": normal(4)}
     for more, numbers, ends, how in (
         (twice, arrays, ["y", "w"], {}),
         (head, arrays, ["y"], {"direction": "reverse"}),
-        (head, wide, ["y"], {}),
+        (head, arrays | {"O": normal(D, 4), "o": normal(4)}, ["y"], {}),
         (head[:1], {"one": np.array([1])}, ["h"], {}),
     ):
         path = saved(model("RNN", more=more, arrays=numbers, ends=ends, **how), tmp_path)

@@ -114,8 +114,7 @@ def test_memory_that_a_proof_does_not_have(tmp_path, monkeypatch):
 
     monkeypatch.setattr(proof.check, "run", none)
     path = saved(of_nodes(node("Relu", ["x"], ["y"])), tmp_path / "it.onnx")
-    told = f"{path}: there is not enough memory to compute it; nothing was written"
-    assert refusal(path) == told
+    assert refusal(path) == f"{path}: there is not enough memory to compute it; nothing was written"
 
 
 def test_what_is_said_in_other_layers_is_told(tmp_path):

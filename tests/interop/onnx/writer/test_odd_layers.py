@@ -69,8 +69,7 @@ def test_states_go_in_and_come_out(tmp_path, kind, states):
 
 
 def test_one_step_of_an_lstm(tmp_path):
-    inputs = {"c": (1, 3, 2), "x": (1, 3, 8), "cont": (1, 3)}
-    net = net_of(inputs, "type: LSTMUnit, top: [it, h]")
+    net = net_of({"c": (1, 3, 2), "x": (1, 3, 8), "cont": (1, 3)}, "type: LSTMUnit, top: [it, h]")
     to_onnx(net, tmp_path / "net.onnx")
     agree(tmp_path / "net.onnx", net, cont=[[1, 0, 1]])
 

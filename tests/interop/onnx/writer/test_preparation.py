@@ -144,8 +144,7 @@ def test_pictures_of_one_size_are_contained(tmp_path, here):
 
 def test_the_file_holds_the_same(shades):
     _, told = exported(CASES["mean image"], "classes: [night, dusk, noon]\n")
-    model = onnx.load("net.onnx")
-    props = {prop.key: json.loads(prop.value) for prop in model.metadata_props}
+    props = {prop.key: json.loads(prop.value) for prop in onnx.load("net.onnx").metadata_props}
     assert props == {"classes": told["classes"], "preprocessing": told["preprocessing"]}
     assert props["classes"] == ["night", "dusk", "noon"]
     assert props["preprocessing"]["mean_image"] == "net.mean.npy"

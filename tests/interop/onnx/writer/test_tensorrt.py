@@ -28,8 +28,7 @@ def graph_of(model, words=()):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_nets_of_the_zoo_are_read(name):
-    words = [] if name == "lstm" else ["batch"]
-    tensorrt.check(*graph_of(name, words))
+    tensorrt.check(*graph_of(name, [] if name == "lstm" else ["batch"]))
 
 
 @pytest.mark.parametrize("name", sorted(set(ROWS) & set(WRITERS)))
