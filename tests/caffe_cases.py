@@ -23,10 +23,9 @@ def names(*prefixes: str) -> list[str]:
 
     A prefix with a `_` of its own is one of the whole name.
     """
-    found = sorted({path.stem for folder in FOLDERS for path in folder.glob("*_*.npz")})
     return [
         name
-        for name in found
+        for name in sorted({path.stem for folder in FOLDERS for path in folder.glob("*_*.npz")})
         if name.partition("_")[0] in prefixes
         or any("_" in prefix and name.startswith(prefix) for prefix in prefixes)
     ]
@@ -44,11 +43,10 @@ def listed(value: Any) -> list[Any]:
 
 def as_model(caffe: dict[str, Any], phase: str = "TRAIN") -> dict[str, Any]:
     """Caffe's net (prototxt as JSON) as the mapping that a model file holds."""
-    layers = [as_layer(layer) for layer in listed(caffe["layer"])]
     return {
         "name": caffe.get("name", ""),
         "force_backward": caffe.get("force_backward", False),
-        "layers": layers,
+        "layers": [as_layer(layer) for layer in listed(caffe["layer"])],
     }
 
 

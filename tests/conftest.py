@@ -115,8 +115,7 @@ def _touched() -> set[str]:
     """The files that differ from where this branch left main, or $TESTED: all of their tests run."""
     asked = ["git", "diff", "--name-only", "--merge-base", os.environ.get("TESTED", "origin/main")]
     with contextlib.suppress(OSError):
-        said = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True)
-        return set(said.stdout.split())
+        return set(subprocess.run(asked, cwd=ROOT, capture_output=True, text=True).stdout.split())
     return set()
 
 

@@ -54,8 +54,7 @@ def net_of(layer: str | dict[str, Any], *bottoms: Any, **options: Any) -> Net:
         data = {"name": "data", "type": "Input", "top": names, "shape": dims}
         it = {"name": "it", "bottom": names, "top": ["it"], **layer}
         model = {"force_backward": True, "layers": [data, it][not bottoms :]}
-    given = {"phase": "TRAIN", "device": "cpu", "dtype": "float64"} | options
-    return Net(parse(model), **given)
+    return Net(parse(model), **{"phase": "TRAIN", "device": "cpu", "dtype": "float64"} | options)
 
 
 def arrays_for(bottoms: list[Any], random: np.random.Generator) -> dict[str, Any]:

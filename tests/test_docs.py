@@ -136,10 +136,9 @@ def test_the_model_that_torch_exports_on_the_page_of_onnx(folder):
     """The page's first block, where torch is there; the page itself runs without it."""
     pytest.importorskip("torch")
     text = (ROOT / "docs" / "onnx-to-caffe.md").read_text("utf-8")
-    exported = re.search(r"^```\n(import torch\n.*?)^```", text, re.S | re.M)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch's exporter
-        exec(exported[1], {})
+        exec(re.search(r"^```\n(import torch\n.*?)^```", text, re.S | re.M)[1], {})
     assert exit_code(["import", "classifier.onnx", "--out", "net"]) == 0
     net = minicaffe.Net("net.prototxt", "TEST", device="cpu")
     assert net.forward(data=np.zeros((1, 3, 32, 32)))["score"].shape == (1, 10)
@@ -165,8 +164,7 @@ def test_training_on_ranks_from_python(folder):
     )
     (folder / "small.yaml").write_text(model[1])
     on_ranks(shlex.split("mpiexec -n 2 python examples/train_on_mpi.py small.yaml 3"), folder)
-    found = runpy.run_path(str(folder / "examples" / "train_on_mpi.py"))
-    found["main"](folder / "small.yaml", 3)
+    runpy.run_path(str(folder / "examples" / "train_on_mpi.py"))["main"](folder / "small.yaml", 3)
     assert (folder / "trained.npz").exists()
 
 

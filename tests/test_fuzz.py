@@ -205,8 +205,7 @@ def test_any_bytes_are_refused_in_one_line(request, tmp_path):
         if rng.random() < 0.3:
             data = rng.randbytes(rng.randrange(30))
         else:
-            text = "".join(rng.choices(soup, k=rng.randrange(30)))
-            data = text.encode("utf-8", "surrogatepass")
+            data = "".join(rng.choices(soup, k=rng.randrange(30))).encode("utf-8", "surrogatepass")
         path.write_bytes(data)
         with pytest.raises(SpecError) as caught:
             read(path)

@@ -164,10 +164,9 @@ def inside(node: ast.AST) -> list[ast.AST]:
         case ast.JoinedStr():
             return [one.value for one in node.values if isinstance(one, ast.FormattedValue)]
         case ast.BinOp():
-            sides = [node.left, node.right]
             return [
                 value
-                for side in sides
+                for side in [node.left, node.right]
                 for value in ([] if [*literal(side)] else [side]) + inside(side)
             ]
         case ast.IfExp():

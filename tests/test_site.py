@@ -103,8 +103,7 @@ def instructions() -> list[tuple[str, str]]:
     """Of the Dockerfile: the word and its arguments, lines joined."""
     lines = (ROOT / ".ci" / "Dockerfile").read_text("utf-8").splitlines()
     text = "\n".join(line for line in lines if line and not line.startswith("#"))
-    joined = re.sub(r"\s*\\\n\s*", " ", text).splitlines()
-    return [tuple(line.split(maxsplit=1)) for line in joined]
+    return [tuple(line.split(maxsplit=1)) for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines()]
 
 
 def test_the_container_is_small_and_runs_minicaffe_as_no_root():

@@ -395,8 +395,7 @@ def test_cifar_quick_learns():
         data[...] = 2 * rng.normal(size=(4, 3, 1, 1)) + rng.normal(size=data.shape)
 
     larger = [f"layers.{name}.weight_filler=msra" for name in ("conv1", "conv2", "conv3")]
-    shapes = {"data": (4, 3, 32, 32), "label": (4,)}
-    solver = filled_solver("cifar10_quick", shapes, fill, larger)
+    solver = filled_solver("cifar10_quick", {"data": (4, 3, 32, 32), "label": (4,)}, fill, larger)
     solver.step(1)
     first = solver.loss()
     solver.step(15)

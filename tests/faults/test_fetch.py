@@ -81,9 +81,8 @@ def test_each_call_fails_in_turn(tmp_path, published, request):
     broken = tmp_path / "broken"
     for k, error in faults_of(disk.calls, None if request.config.getoption("--long") else 40):
         with noted(wrong, disk, k, error):
-            failing = Disk(broken, {k: Fault(error)})
             try:
-                with failing:
+                with Disk(broken, {k: Fault(error)}):
                     bring(broken)
             except DataError as refusal:
                 assert str(refusal).isprintable() and error != "short"

@@ -124,8 +124,7 @@ def test_a_pass_in_which_sizes_change_leaves_a_net_that_goes_on():
 def test_a_layer_that_takes_a_new_shape_when_it_runs_is_tried_again(tmp_path):
     """In pycaffe: the last layer does not take it, and the one before it only when it is asked for."""
     shapes = "[{dim: [1, 3, 6, 6]}, {dim: [1]}]"
-    small = NET.replace("[{dim: [4, 3, 12, 12]}, {dim: [4]}]", shapes)
-    (tmp_path / "net.yaml").write_text(small)
+    (tmp_path / "net.yaml").write_text(NET.replace("[{dim: [4, 3, 12, 12]}, {dim: [4]}]", shapes))
     x, outs = given(1)["x"], []
     for at in (None, 1):
         net = caffe.Net(str(tmp_path / "net.yaml"), caffe.TEST)

@@ -122,8 +122,7 @@ def test_an_npy_file_is_known_by_its_beginning(tmp_path):
     np.save(tmp_path / "a.npy", VALUES)
     (tmp_path / "a.npy").rename(tmp_path / "mean")
     np.testing.assert_array_equal(read_array(tmp_path / "mean"), VALUES)
-    blob = written(tmp_path, GOOD["legacy"], "mean.any")
-    np.testing.assert_array_equal(read_array(blob), VALUES)
+    np.testing.assert_array_equal(read_array(written(tmp_path, GOOD["legacy"], "mean.any")), VALUES)
     for name, said in (("a.npy", "npy"), ("a.onnx", "ONNX"), ("a.binaryproto", "BlobProto")):
         with pytest.raises(MinicaffeError, match=said):
             read_array(written(tmp_path, b"x" * 9, name))

@@ -143,5 +143,4 @@ layers:
   - {name: loss2, type: SoftmaxWithLoss, bottom: [ip, label]}
   - {name: hush, type: Silence, bottom: wide, top: []}
 """)
-    classifier = Classifier(model, device="cpu")
-    assert classifier.predict(np.zeros((2, 28, 28), np.uint8)).shape == (2, 10)
+    assert Classifier(model, device="cpu").predict(np.zeros((2, 28, 28), np.uint8)).shape == (2, 10)

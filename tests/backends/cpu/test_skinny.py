@@ -133,8 +133,7 @@ def test_blocks(monkeypatch, dtype):
     for name, number in numbers.items():
         monkeypatch.setattr(skinny, name, number)
     few_rows, few_terms = (32, 100 * lanes, 900), (900, 100 * lanes, 40)
-    found = [skinny._blocks(fast, *one, like) for one in ((few_rows, False), (few_terms, True))]
-    assert found == (
+    assert [skinny._blocks(fast, *one, like) for one in ((few_rows, False), (few_terms, True))] == (
         [(512, 100), (512, 7)] if fast.wide() else [(120, 100), (40, 3 * fast.FEW_COLUMNS)]
     )
     streams = 8, 2**14, 900

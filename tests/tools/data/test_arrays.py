@@ -82,8 +82,7 @@ def test_arrays_of_the_tests_are_read_by_them_alone():
     assert "3 classes; THERE IS NO PICTURE OF 1 to train with" in gap
     trained = np.zeros((9, 28, 28), np.uint8), np.arange(9)
     tested = np.ones((4, 28, 28), np.uint8), np.arange(4)
-    adapted = adapt("digits", trained, validation=tested)
-    learning = adapted.solver(device="cpu", report=Mute())
+    learning = adapt("digits", trained, validation=tested).solver(device="cpu", report=Mute())
     pixels = [net.layers["data"].reader.arrays()[0] for net in (learning.net, *learning.test_nets)]
     assert score_suffixes(learning.test_nets, learning.net) == ("",)
     assert [(len(one), one.max()) for one in pixels] == [(9, 0), (4, 1)]

@@ -138,8 +138,7 @@ def test_hue_turns_as_people_name_it():
 
 def test_the_area_is_even_and_the_ratio_even_in_its_logarithm():
     h, w, found = 200, 300, []
-    numbers = np.random.default_rng(3).random((3000, 2 + augment.TRIES))
-    for row in numbers:
+    for row in np.random.default_rng(3).random((3000, 2 + augment.TRIES)):
         top, left, rows, columns = augment.area(h, w, (0.1, 0.3), (0.5, 2), row[:2], row[2:])
         assert 0 <= top <= h - rows and 0 <= left <= w - columns
         found.append((rows * columns / (h * w), math.log2(columns / rows), top / max(1, h - rows)))

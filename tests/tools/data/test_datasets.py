@@ -179,8 +179,7 @@ def test_unknown_sources(alone, monkeypatch):
 @example("\ud800")
 @example("x" * 5000)
 def test_any_source_is_refused_in_one_line(source):
-    line = kit.refusal(datasets.shape, source, "train", error=DataError)
-    assert len(line.splitlines()) == 1
+    assert len(kit.refusal(datasets.shape, source, "train", error=DataError).splitlines()) == 1
 
 
 def test_damage_in_the_body():
@@ -312,8 +311,7 @@ def test_a_damaged_cache_is_drawn_anew(alone, drawn, damage, capsys):
 
 def test_a_cache_that_cannot_be_written(alone, drawn, capsys):
     (alone / "cache").touch()
-    data = datasets.load("digits", "test")
-    assert data.images.shape == (8, 1, 28, 28)
+    assert datasets.load("digits", "test").images.shape == (8, 1, 28, 28)
     assert "the digits were not kept: Not a directory" in capsys.readouterr().err
 
 

@@ -28,8 +28,7 @@ def published(monkeypatch):
     rng = np.random.default_rng(7)
     raws, files = {}, {}
     for name, shape in zip(fetch.FILES, SHAPES, strict=True):
-        array = rng.integers(0, 256, shape, np.uint8)
-        raws[name] = idx.header(shape) + array.tobytes()
+        raws[name] = idx.header(shape) + rng.integers(0, 256, shape, np.uint8).tobytes()
         zipped = gzip.compress(raws[name], mtime=0)
         files[name] = {"size": len(zipped), "sha256": hashlib.sha256(zipped).hexdigest()}
         files[name] |= {"shape": [*shape], "raw_md5": hashlib.md5(raws[name]).hexdigest()}

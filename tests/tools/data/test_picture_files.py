@@ -74,8 +74,7 @@ def test_every_reader_turns(tmp_path):
     (tmp_path / "list.txt").write_text("set/a/1.png 0\n")
     write_lmdb(tmp_path / "db", [datum.encoded(file, 0)])
     folder = readers.open(str(tmp_path / "set"), "train")
-    sets = [folder, ListSet(tmp_path / "list.txt", "l"), LmdbSet(tmp_path / "db", "d")]
-    for one in sets:
+    for one in [folder, ListSet(tmp_path / "list.txt", "l"), LmdbSet(tmp_path / "db", "d")]:
         np.testing.assert_array_equal(one[0][0][::-1].transpose(1, 2, 0), shown)
     pair = PairSet(tmp_path / "pairs", "p", nearest=True)[0][0]
     np.testing.assert_array_equal(pair[3], shown[:, :, 0])

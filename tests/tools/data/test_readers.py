@@ -235,8 +235,7 @@ def test_hdf5_files_of_other_pictures(monkeypatch):
         with h5py.File(name, "w") as file:
             file["data"], file["label"] = np.zeros((2, 3, rows, 5), np.uint8), np.zeros(2)
     Path("list.txt").write_text("a.h5\nb.h5\n")
-    said = "b.h5: expected pictures of (3, 4, 5) as in a.h5, found (3, 3, 5)"
-    assert refusal("list.txt") == said
+    assert refusal("list.txt") == "b.h5: expected pictures of (3, 4, 5) as in a.h5, found (3, 3, 5)"
     monkeypatch.setitem(sys.modules, "h5py", None)
     assert refusal("a.h5") == f"HDF5 files need the package h5py: {pip_install('h5py')}"
 

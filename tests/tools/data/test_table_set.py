@@ -150,8 +150,7 @@ def test_a_net_is_fed_vectors(table, device):
         if not jitter:  # red tells which picture it is
             red = to_host(net.blobs["data"].data)[:, 2].mean(axis=(1, 2)) * 2
             entry = np.rint(red).astype(int)
-            wanted = np.stack([entry % 2, entry < 3, entry == 5], axis=1)
-            assert (batches[-1] == wanted).all()
+            assert (batches[-1] == np.stack([entry % 2, entry < 3, entry == 5], axis=1)).all()
     assert all((one == made[0]).all() for one in made)
 
 

@@ -91,8 +91,7 @@ def test_an_entry_that_comes_later_moves_one_other_at_most():
 
 @pytest.mark.parametrize("share", [1e-9, 0.2, 0.999999])
 def test_a_class_of_two_is_on_both_sides_and_a_class_of_one_in_training(share):
-    entries = [("a", 0), ("b", 0), ("c", 1), ("d", 2), ("e", 2), ("e", 2)]
-    train, test = sides(Named(entries), share)
+    train, test = sides(Named([("a", 0), ("b", 0), ("c", 1), ("d", 2), ("e", 2), ("e", 2)]), share)
     assert [train.label(i) for i in range(len(train))].count(0) == 1
     assert [test.label(i) for i in range(len(test))].count(0) == 1
     assert "c" in names(train) and not names(train) & names(test)

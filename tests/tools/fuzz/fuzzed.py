@@ -157,10 +157,9 @@ def graphs() -> list[bytes]:
     """Models of ONNX."""
     rng, helper = np.random.default_rng(0), onnx.helper
     node = helper.make_node
-    weights = {"w": (2, 3, 3, 3), "b": (2,), "v": (4, 8), "c": (4,)}
     tensors = [
         onnx.numpy_helper.from_array(rng.normal(size=shape).astype("f"), name)
-        for name, shape in weights.items()
+        for name, shape in {"w": (2, 3, 3, 3), "b": (2,), "v": (4, 8), "c": (4,)}.items()
     ]
     nodes = [
         node("Conv", ["x", "w", "b"], ["1"], kernel_shape=[3, 3]),

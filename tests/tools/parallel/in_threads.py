@@ -80,8 +80,7 @@ class Threaded(Several):
     def _allgather(self, array: Any) -> None:
         self.calls.append(f"gather {array.size}")
         bounds = self.bounds(array.size)
-        parts = [one.copy() for one in self.room.exchange(self.rank, array)]
-        for rank, part in enumerate(parts):
+        for rank, part in enumerate([one.copy() for one in self.room.exchange(self.rank, array)]):
             here = slice(*bounds[rank : rank + 2])
             array[here] = part[here]
         self.room.barrier.wait()

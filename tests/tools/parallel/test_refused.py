@@ -82,8 +82,7 @@ def test_layers_that_cannot_be_in_parts(layer, why):
 
 
 def test_batches_too_small_and_of_two_sizes():
-    told = refused(text(batch=2), 3, ShapeError)
-    assert "2 samples in a batch are too few for 3 ranks" in told
+    assert "2 samples in a batch are too few for 3 ranks" in refused(text(batch=2), 3, ShapeError)
     other = text_with("name: other, type: DummyData, top: o, shape: {dim: [8, 3]}", "conv")
     assert "batches of 8 and, in another layer, of 7 samples" in refused(other, error=ShapeError)
 
@@ -116,8 +115,7 @@ def test_other_data(monkeypatch):
         return of_data(layer)
 
     monkeypatch.setattr(alike, "of_data", spoilt)
-    told = "rank 1 has another data set for layer 'data' of TRAIN than rank 0"
-    assert told in refused(text())
+    assert "rank 1 has another data set for layer 'data' of TRAIN than rank 0" in refused(text())
 
 
 def at(solver, iteration, rank, act):

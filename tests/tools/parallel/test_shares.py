@@ -40,8 +40,7 @@ def batches(layer, share, more="", passes=4):
     spec = parse(f"layers:\n  - {layer.replace('{', '{name: data, ', 1)}{more}")
     net = Net(spec, share=share, device="cpu")
     if "Memory" in layer:
-        random = np.random.default_rng(0)
-        net.layers["data"].reset(random.normal(size=(15, 1, 2, 2)), np.arange(15))
+        net.layers["data"].reset(np.random.default_rng(0).normal(size=(15, 1, 2, 2)), np.arange(15))
     found = []
     for _ in range(passes):
         net.forward()

@@ -29,14 +29,13 @@ def log(count: int = 7) -> list[dict]:
     lines: list[dict] = [{"kind": "event", "iteration": 0, "seconds": 0.0, "text": "started"}]
     for i in range(count):
         if i % 3 == 0:
-            scores = {"accuracy": 0.3 + i / 100, "loss": 1.5 - i / 50}
             lines.append(
                 {
                     "kind": "test",
                     "iteration": 10 * i,
                     "epoch": i / 2,
                     "seconds": i / 1,
-                    "outputs": scores,
+                    "outputs": {"accuracy": 0.3 + i / 100, "loss": 1.5 - i / 50},
                 }
             )
         line = {

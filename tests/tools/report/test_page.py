@@ -112,8 +112,7 @@ def test_a_page_that_cannot_be_written(make_run, tmp_path):
 def test_runs_are_laid_over_each_other(make_run):
     first = make_run("one", seed=3)
     change = {"base_lr: 0.01": "base_lr: 0.5", "num_output: 4": "num_output: 6"}
-    second = make_run("two", lines=[], change=change)
-    data = write([first, second], first / "both.html", device=CPU)
+    data = write([first, make_run("two", lines=[], change=change)], first / "both.html", device=CPU)
     assert [run["name"] for run in data["runs"]] == ["one", "two"]
     rows = {key: values for key, *values in data["differs"]}
     assert rows["solver.base_lr"] == ["0.01", "0.5"] and rows["conv1.num_output"] == ["4", "6"]

@@ -278,8 +278,7 @@ def test_a_drawing_is_answered_as_predict_answers_it(seen, name):
     pixels, notes = read_picture(str(drawing), made.image_shape, digit, invert=made.data.inverts)
     assert any("cropped to the digit" in note for note in notes) == digit
     theirs = np.reshape(answer["picture"], made.image_shape)
-    apart = np.abs(theirs - pixels.astype(int))
-    assert apart.max() <= 1 and theirs.max() > 200
+    assert np.abs(theirs - pixels.astype(int)).max() <= 1 and theirs.max() > 200
     given = made.predict(theirs.astype(np.uint8)).ravel()
     np.testing.assert_allclose(answer["shares"], given, atol=1e-4)
     np.testing.assert_allclose(answer["shares"], made.predict(pixels).ravel(), atol=1e-4)

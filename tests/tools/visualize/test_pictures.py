@@ -42,8 +42,7 @@ def test_hostile_names_are_text_in_svg_and_dot():
         HOSTILE, [Node((HOSTILE, HOSTILE), title=HOSTILE), Node(("b",))], [Edge(0, 1, HOSTILE)]
     )
     text = svg(layout(graph), alone=True)
-    tags = {element.tag for element in ElementTree.fromstring(text.encode()).iter()}
-    assert tags == {
+    assert {element.tag for element in ElementTree.fromstring(text.encode()).iter()} == {
         f"{NAME}{tag}" for tag in ("svg", "title", "style", "g", "path", "rect", "text")
     }
     assert "<script" not in text
