@@ -73,8 +73,7 @@ class Growing:
 
     def _next(self, where, top):
         if where == self.where:
-            height = int(self.heights[self.passes % len(self.heights)])
-            top[0].reshape(1, 2, height, 3)
+            top[0].reshape(1, 2, int(self.heights[self.passes % len(self.heights)]), 3)
 
     def reshape(self, bottom, top):
         self._next("reshape", top)

@@ -267,12 +267,11 @@ def test_models_hold_what_they_should():
 
     for path in (ROOT / "models").glob("*.yaml"):
         assert read(path).solver is not None
-    kinds = [
+    assert [
         layer.type
         for layer in read(ROOT / "models" / "lenet_paper.yaml").layers
         if layer.included(TRAIN)
-    ]
-    assert kinds == [
+    ] == [
         "Data", "Convolution", "ReLU", "Pooling", "Convolution", "ReLU", "Pooling",
         "InnerProduct", "ReLU", "Dropout", "InnerProduct", "SoftmaxWithLoss",
     ]  # fmt: skip

@@ -138,8 +138,7 @@ def restore(folder: Path, file: Path) -> None:
     try:
         found.restore(file)
     except MinicaffeError:
-        after = found.iteration, found.net.weights(), found.rule.history
-        np.testing.assert_equal(after, before)
+        np.testing.assert_equal((found.iteration, found.net.weights(), found.rule.history), before)
         raise
 
 

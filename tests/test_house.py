@@ -317,9 +317,8 @@ def test_how_much_a_reader_has_to_follow():
 
 
 def test_all_ambient_state_is_in_one_place():
-    found = {
+    assert {
         str(path.relative_to(PACKAGE))
         for path in SOURCES
         if re.search(r"threading\.local|ContextVar\(", path.read_text("utf-8"))
-    }
-    assert found == {"backends/thread_state.py"}
+    } == {"backends/thread_state.py"}

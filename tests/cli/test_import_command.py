@@ -21,16 +21,15 @@ def model(folder):
     node, random = onnx.helper.make_node, np.random.default_rng(0)
     shapes = {"conv.weight": (4, 3, 3, 3), "s": 4, "b": 4, "m": 4, "v": 4, "fc.weight": (5, 4)}
     arrays = {n: abs(random.normal(size=s)).astype(np.float32) + 0.1 for n, s in shapes.items()}
-    nodes = [
-        node("Conv", ["image", "conv.weight"], ["c"], name="conv"),
-        node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"]),
-        node("Relu", ["n"], ["r"]),
-        node("GlobalAveragePool", ["r"], ["p"]),
-        node("Flatten", ["p"], ["f"]),
-        node("Gemm", ["f", "fc.weight"], ["logits"], transB=1),
-    ]
     graph = onnx.helper.make_graph(
-        nodes,
+        [
+            node("Conv", ["image", "conv.weight"], ["c"], name="conv"),
+            node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"]),
+            node("Relu", ["n"], ["r"]),
+            node("GlobalAveragePool", ["r"], ["p"]),
+            node("Flatten", ["p"], ["f"]),
+            node("Gemm", ["f", "fc.weight"], ["logits"], transB=1),
+        ],
         "small",
         [onnx.helper.make_tensor_value_info("image", 1, ["n", 3, 8, "w"])],
         [onnx.helper.make_tensor_value_info("logits", 1, ["n", 5])],

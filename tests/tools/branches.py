@@ -82,10 +82,9 @@ def coverage(settings: Path, verb: str, *words: str) -> str:
     """What coverage.py says; its tests may fail, since the figures are of those that were run."""
     quiet = [sys.executable, "-W", "ignore", "-m", "coverage"]
     command = [*quiet, verb, f"--rcfile={settings}", *words]
-    done = subprocess.run(
+    return subprocess.run(
         command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    return done.stdout
+    ).stdout
 
 
 def rooms(files: dict[str, dict]) -> dict[str, dict[str, int]]:

@@ -136,8 +136,7 @@ def test_blocks(monkeypatch, dtype):
     assert [skinny._blocks(fast, *one, like) for one in ((few_rows, False), (few_terms, True))] == (
         [(512, 100), (512, 7)] if fast.wide() else [(120, 100), (40, 3 * fast.FEW_COLUMNS)]
     )
-    streams = 8, 2**14, 900
-    assert skinny._blocks(fast, streams, False, like) == (8, 2**14 // lanes)
+    assert skinny._blocks(fast, (8, 2**14, 900), False, like) == (8, 2**14 // lanes)
 
 
 @pytest.mark.parametrize("by_columns", [True, False])

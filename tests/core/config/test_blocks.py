@@ -50,7 +50,7 @@ def test_a_model_of_blocks_is_the_model_written_out():
 
 
 def test_a_key_of_null_is_as_if_it_were_not_there():
-    text = """
+    _, *layers = parse("""
 blocks:
   inner: {layers: [{name: y<n>, type: Power, shift: <s>}], defaults: {s: 3}}
   outer:
@@ -62,8 +62,7 @@ layers:
   - {name: d, type: Input, shape: {dim: 2}}
   - {block: outer, n: 1}
   - {block: outer, n: 2.5, s: 4, rule: {phase: TEST}}
-"""
-    _, *layers = parse(text).layers
+""").layers
     assert [layer.name for layer in layers] == ["x1", "y1", "x2.5", "y2.5"]
     assert [layer.options.get("shift") for layer in layers] == [None, 3, 4, 4]
     assert [len(layer.include) for layer in layers] == [0, 0, 1, 0]

@@ -81,12 +81,11 @@ def test_no_label_that_counts_divides_by_one(device):
 def test_a_matrix_is_read_once_from_beside_the_model(tmp_path, here):
     (tmp_path / "nets").mkdir()
     np.save(tmp_path / "nets" / "h.npy", np.eye(3) * 2)
-    text = """
+    (tmp_path / "nets" / "net.yaml").write_text("""
 layers:
   - {name: data, type: Input, top: [x, y], shape: [{dim: [4, 3]}, {dim: 4}]}
   - {name: it, type: InfogainLoss, source: h.npy, bottom: [x, y]}
-"""
-    (tmp_path / "nets" / "net.yaml").write_text(text)
+""")
     net = Net("nets/net.yaml", device="cpu")
     (tmp_path / "nets" / "h.npy").unlink()
     net.reshape(x=(2, 3), y=(2,))

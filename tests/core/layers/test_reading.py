@@ -636,15 +636,14 @@ def test_a_picture_of_ones_own_is_read_as_the_net_read_its_own(here, capsys):
     from minicaffe.cli import main
 
     for kind, source in (("ImageData", "images.txt"), ("Data", "lmdb")):
-        text = f"""
+        Path("m.yaml").write_text(f"""
 layers:
   - {{name: d, type: {kind}, top: [data, label], source: {source}, batch_size: 1}}
   - {{name: ip, type: InnerProduct, bottom: data, num_output: 3, axis: 2,
      weight_filler: {{type: constant, value: 0.002}}}}
   - {{name: red, type: Pooling, bottom: data, global_pooling: true, pool: AVE}}
   - {{name: prob, type: Softmax, bottom: red}}
-"""
-        Path("m.yaml").write_text(text)
+""")
         model = Net("m.yaml", "TEST", device="cpu")
         model.save("w.npz")
         model.forward()

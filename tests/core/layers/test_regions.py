@@ -94,10 +94,9 @@ def test_losses_of_which_none_counts():
 
 
 def test_a_divisor_that_is_given_is_no_other_losses():
-    told = refusal(
+    assert "PRE_FIXED" in refusal(
         caffe.parse, MINED.replace("SoftmaxWithLossOHEM", "SoftmaxWithLoss"), error=SpecError
     )
-    assert "PRE_FIXED" in told
 
 
 def test_a_flow_that_is_no_number_is_outside(device):

@@ -508,10 +508,9 @@ def _settable(layer: Any) -> list[str]:
 
 def _labels(world: World, which: int) -> set[str]:
     """The names of what is read as labels, indices or regions."""
-    net = world.net(which)
     return {
         value.name
-        for one in net.steps
+        for one in world.net(which).steps
         for i, value in enumerate(one.bottoms)
         if i in REGISTRY[one.spec.type].traits.float32_bottoms
         and one.spec.type not in ("LSTM", "RNN")

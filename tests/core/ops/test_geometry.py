@@ -113,8 +113,7 @@ def test_a_window_that_lacks_parts_moves_by_one_without_padding(drawn):
     assert Window(window.kernel) == Window(window.kernel, ones, zeros, ones)
     assert Window(window.kernel, pad=window.pad) == Window(window.kernel, ones, window.pad, ones)
     # One tap has no dilation
-    point = set(window.kernel + window.stride) == {1} and not any(window.pad)
-    assert window.is_point == point
+    assert window.is_point == (set(window.kernel + window.stride) == {1} and not any(window.pad))
 
 
 @cases(120)

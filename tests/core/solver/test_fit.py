@@ -107,8 +107,7 @@ def test_it_computes_what_solve_does(cell, tmp_path):
 
 
 def test_the_figure_is_drawn_in_place_and_tells_how_far_it_is(cell, capsys):
-    one = solver()
-    one.fit()
+    solver().fit()
     first, last = ElementTree.fromstring(cell.drawings[0]), cell.last
     assert first.find("progress").get("value") == "0" and first.find("div/*") is None
     assert last.find("progress").attrib.items() >= {"value": "24", "max": "24"}.items()
@@ -116,11 +115,10 @@ def test_the_figure_is_drawn_in_place_and_tells_how_far_it_is(cell, capsys):
     assert re.match(r"iteration 24 of 24; loss 0\.\d+, lr 0.1; test right< \d", told)
     assert "done after 0:0" in told and "each" not in told
     assert cell.text == f"a<b: {told}"
-    counts = [
+    assert [
         [len(line.get("points").split()) for line in chart.iter(f"{SVG}polyline")]
         for chart in cell.charts
-    ]
-    assert counts == [[12, 5], [5]]
+    ] == [[12, 5], [5]]
     assert "prefers-color-scheme" not in cell.drawings[-1] and "currentColor" in cell.drawings[-1]
     assert "<script" not in cell.drawings[-1]
     assert capsys.readouterr().err == ""

@@ -270,11 +270,10 @@ def test_modes_are_found_or_must_be_said():
         match="whether more of 'ip', .* is better must be said: {output: ip, mode: max}, or min",
     ):
         Solver(parse(text), device="cpu")
-    found = {
+    assert {
         name: made(f", best: {name}").judge.trends["best"].mode
         for name in ("accuracy", "each", "loss")
-    }
-    assert found == {"accuracy": "max", "each": "max", "loss": "min"}
+    } == {"accuracy": "max", "each": "max", "loss": "min"}
     assert made(", test_compute_loss: true, best: total loss").judge.trends["best"].mode == "min"
 
 

@@ -242,8 +242,7 @@ def test_blocks_are_written_out_and_comments_kept(here):
 @pytest.mark.parametrize("write", [yaml_text, prototxt])
 def test_every_comment_is_kept_in_its_order(write):
     head = (caffe_nets.NETS / "lenet_solver.prototxt").read_text().replace("net:", "# net:")
-    text = f"{head} net_param {{ {(caffe_nets.NETS / 'lenet_v1.prototxt').read_text()} }}"
-    found = as_text(text)
+    found = as_text(f"{head} net_param {{ {(caffe_nets.NETS / 'lenet_v1.prototxt').read_text()} }}")
     comments = [comment.text for comment in found.comments["a.prototxt"]]
     out = written(found, write)
     assert [line.partition("#")[2].strip() for line in out.splitlines() if "#" in line] == comments

@@ -76,10 +76,9 @@ def test_shapes_of_stock_nets_are_caffes(name):
     net = Net(read(caffe_nets.NETS / f"{file}.prototxt"), "TEST", device="cpu", shapes_only=True)
     shapes = {value.name: list(value.shape) for step in net.steps for value in step.tops}
     assert shapes == dict(wanted["blobs"])
-    params = [
+    assert [
         [s.spec.name, s.spec.type, [list(p.shape) for p in s.layer.params]] for s in net.steps
-    ]
-    assert params == wanted["layers"]
+    ] == wanted["layers"]
 
 
 @pytest.mark.parametrize("kind", sorted(set(SCHEMA.layers) & set(REGISTRY)))
@@ -284,7 +283,7 @@ def test_mistakes_in_old_nets_have_their_place(text, told):
 
 def test_what_the_first_caffe_could_say():
     """Each of its types, with the padding layers and the transformations that moved since."""
-    spec = parse(
+    conv, drop, concat, data = parse(
         'input: "x" input_dim: [1, 1, 8, 8]'
         ' layers { layer { name: "p" type: "padding" pad: 2 } bottom: "x" top: "p" }'
         ' layers { layer { name: "c" type: "conv" num_output: 2 kernelsize: 5 biasterm: false group: 1'
@@ -293,8 +292,7 @@ def test_what_the_first_caffe_could_say():
         ' layers { layer { name: "cat" type: "concat" concat_dim: 1 } bottom: "c" bottom: "c" top: "cat" }'
         ' layers { layer { name: "data" type: "data" source: "s" batchsize: 3 scale: 0.5 cropsize: 4'
         ' mirror: true } top: "data" top: "label" }'
-    )
-    conv, drop, concat, data = spec.layers[1:]
+    ).layers[1:]
     assert conv.bottom == ("x",) and conv.options["pad"] == (2,) and not conv.options["bias_term"]
     assert conv.options["weight_filler"] == Filler(type="gaussian", std=0.5)
     assert conv.param[0].lr_mult == 1 and conv.param[0].decay_mult == 3

@@ -588,12 +588,11 @@ def test_what_an_unknown_type_cannot_have(tmp_path, command, layers, told):
 def test_an_unknown_type_of_the_other_phase_hides_nothing(tmp_path, command):
     shape = "include { phase: TRAIN } input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } }"
     scribble = "include { phase: TEST } scribble_param { height: 8 }"
-    conv = "convolution_param { num_output: 4 kernel_size: 3 }"
     path = file_of(
         tmp_path,
         layer_text("Input", shape, "d", "", "x")
         + layer_text("ScribbleData", scribble, "a", "", "x")
-        + layer_text("Convolution", conv, "c"),
+        + layer_text("Convolution", "convolution_param { num_output: 4 kernel_size: 3 }", "c"),
     )
     test = ["summary", path, "--phase", "TEST"]
     for words, shown in (

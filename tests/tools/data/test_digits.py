@@ -49,8 +49,7 @@ def test_digits_are_bright_on_black_centred_and_inside_the_frame(drawn):
     grid = np.arange(28) - 13.5
     assert abs((mean.sum(axis=0) * grid).sum() / mean.sum()) < 0.7
     assert abs((mean.sum(axis=1) * grid).sum() / mean.sum()) < 0.7
-    edge = np.concatenate([mean[0], mean[-1], mean[:, 0], mean[:, -1]])
-    assert edge.max() < 0.1 * mean.max()
+    assert np.concatenate([mean[0], mean[-1], mean[:, 0], mean[:, -1]]).max() < 0.1 * mean.max()
 
 
 def test_every_variant_of_every_digit_is_drawn_by_its_own_path():

@@ -14,13 +14,12 @@ from minicaffe.tools.report.make import Follower
 def run_of(make_run, **about):
     """A folder whose run goes on, and its solver."""
     folder = make_run(state="running", **about)
-    solver = Solver(
+    return folder, Solver(
         folder / "model.yaml",
         device="cpu",
         deterministic=True,
         snapshot_prefix=str(folder / "small"),
     )
-    return folder, solver
 
 
 def data_in(folder) -> dict:

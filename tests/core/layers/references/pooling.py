@@ -43,10 +43,9 @@ def pooled(layer, x):
         at = (i, c, *place)
         values = [x[(i, c, *pixel)] for pixel in pixels] or [0]
         y[at] = sum(values) / (number or 1) if layer.pool == "AVE" else max(values)
-        first = (
+        places[at] = (
             np.ravel_multi_index(pixels[values.index(max(values))], x.shape[2:]) if pixels else -1
         )
-        places[at] = first
     return y, places
 
 

@@ -43,10 +43,9 @@ def test_no_compiler_is_timed(cuda, monkeypatch):
     few = 2 * SOME.places + 1  # columns of all samples get another tile than of two
     monkeypatch.setattr(implicit_gemm, "_share", lambda n, *_: ((1, 2 + 2 * (n[1] > few)), 1))
     autotune.measure(Case(SOME, np.dtype("f4"), cuda, conv.CAP))
-    tiles = {
+    assert {
         tuple(template.split(", ")[:4]) for file, template, _ in compiled if file == "implicit.cu"
-    }
-    assert tiles == {("float", "float", "1", n) for n in "24"}  # of two samples, and of all
+    } == {("float", "float", "1", n) for n in "24"}  # of two samples, and of all
     assert while_timed == []
 
 

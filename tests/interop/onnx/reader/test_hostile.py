@@ -326,7 +326,6 @@ def unread():
     deep = of_nodes(relu, c=[1.0])
     deep.graph.initializer[0].dims[:] = [1] * 33
     open_ = of_nodes(relu, shape=None)
-    wrong = of_nodes(relu).SerializeToString().replace(b"plain", b"pl\xff\xfen")
     return {
         "a sparse array": (sparse, "it.onnx: array 'two' is sparse, which is not read"),
         "complex numbers": (
@@ -343,7 +342,7 @@ def unread():
         "an input of text": (of_nodes(relu, kind=8), "input 'x': is of no type that a blob holds"),
         "of no type": (of_nodes(relu, kind=0), "input 'x': is of no type that a blob holds"),
         "a name of bytes": (
-            wrong,
+            of_nodes(relu).SerializeToString().replace(b"plain", b"pl\xff\xfen"),
             r"it.onnx: is not a whole .onnx file: b'pl\xff\xfen' is no text",
         ),
     }

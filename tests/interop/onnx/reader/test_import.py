@@ -281,13 +281,12 @@ def test_windows_in_gaps_of_which_there_is_no_pixel(tmp_path):
 def unpooled(image=(2, 3, 6, 8), size=None, middle=(), pool=None, **how):
     """A model that pools, and moves the pixels back to where they were the largest."""
     how = {"kernel_shape": [2, 2], "strides": [2, 2]} | how
-    nodes = [
-        node("MaxPool", ["x"], ["p", "places"], **how | (pool or {})),
-        *middle,
-        node("MaxUnpool", ["p", "places", *(["size"] if size else [])], ["y"], **how),
-    ]
     graph = onnx.helper.make_graph(
-        nodes,
+        [
+            node("MaxPool", ["x"], ["p", "places"], **how | (pool or {})),
+            *middle,
+            node("MaxUnpool", ["p", "places", *(["size"] if size else [])], ["y"], **how),
+        ],
         "unpool",
         [onnx.helper.make_tensor_value_info("x", 1, image)],
         [onnx.helper.make_tensor_value_info("y", 1, [None] * 4)],

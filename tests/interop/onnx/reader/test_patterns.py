@@ -133,8 +133,7 @@ def test_what_is_nearly_a_pattern(case, tmp_path):
 def test_any_axes_are_right_and_the_last_are_a_layer_norm(axes, eps, tmp_path_factory):
     model = said(standard("x", "y", sorted(axes)), SHAPE, eps=F(eps))
     result = imported(saved(model, tmp_path_factory.mktemp("onnx")))
-    last = sorted(axes) == list(range(min(axes), 4))
-    assert (kinds(result) == ["LayerNorm"]) == last
+    assert (kinds(result) == ["LayerNorm"]) == (sorted(axes) == list(range(min(axes), 4)))
 
 
 @pytest.mark.parametrize(

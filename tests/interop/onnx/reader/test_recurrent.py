@@ -84,9 +84,8 @@ def test_the_tanh_of_a_product_of_states_is_a_layers_top(tmp_path):
         made = model("RNN", outputs, more=head, arrays=arrays, ends=ends)
         result = imported(saved(made, tmp_path))
         assert "TanH" not in kinds(result) and kinds(result).count("RNN") == 1
-    twice = [*head, node("Tanh", ["z"], ["w"])]
     for more, numbers, ends, how in (
-        (twice, arrays, ["y", "w"], {}),
+        ([*head, node("Tanh", ["z"], ["w"])], arrays, ["y", "w"], {}),
         (head, arrays, ["y"], {"direction": "reverse"}),
         (head, arrays | {"O": normal(D, 4), "o": normal(4)}, ["y"], {}),
         (head[:1], {"one": np.array([1])}, ["h"], {}),

@@ -192,7 +192,7 @@ layers:
 
 def test_a_word_promises_one_size(tmp_path):
     """Two images of other sizes, whose chains onnxruntime would else let share memory; 9 rows become 10."""
-    text = """
+    net = net_with("""
 layers:
   - {name: x, type: Input, shape: {dim: [1, 2, 4, 4]}}
   - {name: a, type: Sigmoid}
@@ -202,8 +202,7 @@ layers:
   - {name: up, type: Upsample}
   - {name: c, type: TanH}
   - {name: d, type: Sigmoid, top: y1}
-"""
-    net = net_with(text)
+""")
     to_onnx(net, tmp_path / "net.onnx", dynamic=["height", "width"])
     graph = onnx.load(tmp_path / "net.onnx").graph
     shapes = {
