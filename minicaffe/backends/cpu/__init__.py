@@ -8,6 +8,7 @@ import contextlib
 import functools
 import importlib
 import importlib.metadata
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -96,16 +97,18 @@ class Tail:
         self.words: Any = None  # its arguments, as `call_abi` lays them out
 
 
+NOTHING = Tail()
+
+
 @functools.cache
 def no_bias(dtype: Any) -> Any:
     """What loops are given where there is no bias: always the same, so that what is recorded is."""
     return np.empty(0, dtype)
 
 
-@functools.cache
-def no_epilogue(channels: int, plane: int) -> Any:
-    """What loops are given whose outputs, `plane` neighbours a channel, nothing follows: see `filters`."""
-    return 0, (channels, plane), Tail()
+def no_epilogue(out: Any) -> tuple[Any, Any]:
+    """What loops are given whose outputs nothing follows: the epilogue, see `filters`, and these, flat."""
+    return (0, (out.shape[1], math.prod(out.shape[2:])), NOTHING), out.reshape(-1)
 
 
 def with_blas(name: str, dtype: Any) -> tuple[Any, int]:

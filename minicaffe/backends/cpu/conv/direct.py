@@ -90,7 +90,7 @@ def _back(g: ConvGeometry) -> tuple[Any, ...]:
 @row("direct.forward", work=elements)
 def forward(compiled, x, weight, bias, g, out, work):
     arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
-    to = no_epilogue(g.f, math.prod(g.out)), out.reshape(-1)
+    to = no_epilogue(out)
     if fits(g, work):
         run(_depthwise(x).forward, g.n * g.c, *to, *arrays, *_tables(g), Piece(work))
     else:
@@ -99,16 +99,15 @@ def forward(compiled, x, weight, bias, g, out, work):
 
 @row("direct.input_gradient", work=functools.partial(elements, back=True))
 def input_gradient(compiled, dy, weight, g, out, work):
-    dy, weight, dx = arrays = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
+    arrays = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
     if not fits(g, work, back=True):
         run(compiled.input_gradient, g.n * g.c, *arrays, _lifted(g))
     elif max(g.window.stride) > 1:
         args = *arrays, _tables(g)[0], *_back(g), Piece(work)
         run(_depthwise(dy).input_gradient, g.n * g.c, *args)
     else:
-        to = no_epilogue(g.c, math.prod(g.image)), dx
-        args = *to, dy, weight, no_bias(dy.dtype), *_tables(g, back=True), Piece(work)
-        run(_depthwise(dy).forward, g.n * g.c, *args)
+        args = *arrays[:2], no_bias(dy.dtype), *_tables(g, back=True), Piece(work)
+        run(_depthwise(dy).forward, g.n * g.c, *no_epilogue(out), *args)
 
 
 @row("direct.weight_gradient")

@@ -5,7 +5,6 @@ and tiles are those of core/ops/conv/implicit.py, the loops those of backends/cp
 """
 
 import functools
-import math
 from typing import Any
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
@@ -24,8 +23,7 @@ def forward(compiled, blas, x, weight, bias, g, out, work):
     flat = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
     units = g.n * g.group * -(-g.out[0] // rows) * parts
     sizes = *_kernel_sizes(g, rows), g.window.is_point, parts
-    to = no_epilogue(g.f, math.prod(g.out)), out.reshape(-1)
-    run(compiled.forward, units, *to, blas, *sizes, *flat, Piece(work))
+    run(compiled.forward, units, *no_epilogue(out), blas, *sizes, *flat, Piece(work))
 
 
 @row("implicit.input_gradient", blas=True)

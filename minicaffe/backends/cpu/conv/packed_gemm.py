@@ -77,7 +77,7 @@ def forward(compiled, x, weight, bias, g, out, work):
     if weight.ndim > 1:
         weight = _pack(compiled, weight, bias, g, compiled.WORK, work[: panels(g)])
         work = work[panels(g) :]
-    return _correlate(compiled, x, weight, g, (g.f, g.out), out, work)
+    return _correlate(compiled, x, weight, g, out, work)
 
 
 @row("packed_gemm.input_gradient", work=functools.partial(room, back=True))
@@ -86,7 +86,7 @@ def input_gradient(compiled, dy, weight, g, out, work):
         return NotImplemented
     back = adjoint(g)
     weight = _pack(compiled, weight, None, back, compiled.TURNED, work[: panels(back)])
-    return _correlate(compiled, dy, weight, back, (g.c, g.image), out, work[panels(back) :])
+    return _correlate(compiled, dy, weight, back, out, work[panels(back) :])
 
 
 def room_of_sums(g: ConvGeometry) -> int:
@@ -127,12 +127,10 @@ def _pack(compiled: Any, weight: Any, bias: Any, g: ConvGeometry, how: int, out:
     return out
 
 
-def _correlate(
-    compiled: Any, x: Any, weight: Any, g: ConvGeometry, results: Any, out: Any, work: Any
-) -> None:
-    lanes, none = int(compiled.lanes(x.dtype)), no_bias(x.dtype)
+def _correlate(compiled: Any, x: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> None:
+    lanes, none, (epilogue, y) = int(compiled.lanes(x.dtype)), no_bias(x.dtype), no_epilogue(out)
     follows = (none, none, none, x.dtype.type(0), none, none, none), none, none, none
-    to = (*no_epilogue(results[0], math.prod(results[1])), follows), out.reshape(-1)
+    to = (*epilogue, follows), y
     if m := transformed(g):
         _, units, cut, shared, where, of_v = _tiles(g, m, lanes, share())
         matrices, v = by_axes(m, g.window.kernel, x.dtype), none

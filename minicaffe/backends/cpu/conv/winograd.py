@@ -97,9 +97,7 @@ def _correlate(
     u, work = _transformed(m, weight, of or g, bool(of), bool(of), work)
     count, kernel_args = _units(kernels, m, x, g, of, work.size)
     data = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u
-    results = (of.c, of.image) if of else (g.f, g.out)
-    to = no_epilogue(results[0], math.prod(results[1])), out.reshape(-1)
-    run(kernels.forward, count, *to, blas, kernel_args, *data, Piece(work))
+    run(kernels.forward, count, *no_epilogue(out), blas, kernel_args, *data, Piece(work))
 
 
 def _transformed(

@@ -107,8 +107,7 @@ def correlate(
     weights = matrix, weight.reshape(-1), (k, f) if turned else (f, k), turned, blocks.forth
     results = v, no_bias(x.dtype) if bias is None else bias, own
     kernel_args = blocks.block(kernels.ROWS), weights, *results
-    to = no_epilogue(g.f, math.prod(g.out)), out.reshape(-1)
-    run(kernels.forward, _units(g.f, g, kernels.ROWS), *to, *sizes, *kernel_args)
+    run(kernels.forward, _units(g.f, g, kernels.ROWS), *no_epilogue(out), *sizes, *kernel_args)
 
 
 def weight_gradient(blocks: Filters, x: Any, dy: Any, out: Any, work: Any) -> None:
