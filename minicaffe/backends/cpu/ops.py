@@ -214,10 +214,11 @@ def hinge_gradient(compiled, margins, labels, squared, scale, out):
     call(compiled.hinge_gradient, n, margins, labels, d, squared, scale, out, grain=grain(d))
 
 
-@row("label_losses.multinomial", "losses")
+@row("label_losses.multinomial", "softmax")
 def multinomial(compiled, prob, labels, out, read):
     n, d = prob.shape
-    call(compiled.multinomial, n, prob, labels, d, number(LEAST, out), read.refused, out)
+    args = prob, labels, d, 1, flag(None), number(LEAST, out), out, read.valid, read.refused
+    call(compiled.nll, n, *args)
     read.check(labels, None, d)
 
 

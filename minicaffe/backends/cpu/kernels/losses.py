@@ -39,15 +39,6 @@ def hinge_gradient(margins, labels, d, squared, scale, dx, first, last):
 
 
 @compiled
-def multinomial(prob, labels, d, least, refused, y, first, last):
-    """y = -log max(prob[label], least)."""
-    for n in range(first, last):
-        own, _ = read(labels[at(n)], d, NONE, refused)
-        p = prob[at(n * d + max(own, 0))]
-        y[at(n)] = -math.log(p if p > least or p != p else least) if own >= 0 else np.nan
-
-
-@compiled
 def multinomial_gradient(prob, labels, d, least, scale, dx, first, last):
     """dx = -scale / max(prob, least) at the labels, 0 elsewhere."""
     for n in range(first, last):
