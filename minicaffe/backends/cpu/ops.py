@@ -141,11 +141,8 @@ def largest_gradient(compiled, dy, which, i, out):
 
 def call(loop: Any, n: int, *args: Any, grain: int = 1) -> int:
     """Run a compiled loop over 0..n, with flat arrays: see `run`."""
-    return run(loop, n, *map(_flat, args), grain=grain)
-
-
-def _flat(arg: Any) -> Any:
-    return arg.reshape(-1) if isinstance(arg, np.ndarray) and arg.ndim != 1 else arg
+    flat = [a.reshape(-1) if isinstance(a, np.ndarray) and a.ndim != 1 else a for a in args]
+    return run(loop, n, *flat, grain=grain)
 
 
 @row("sums.total")
