@@ -76,14 +76,13 @@ def forward(epilogue, y, blas, shared, x, bias, u, rest, first, last):
     sizes, chunk, pads, tiles, step, phases, planes, line, cut, places, matrices = shared
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
-    points, room = points_of(images), rest[: cut[4]]
+    points, room, rest = points_of(images), rest[: cut[4]], rest[cut[4] :]
     c_of, f_of = c * planes[0][0] * planes[0][1], f * planes[1][0] * planes[1][1]
     k, m = c_of // groups, f_of // groups
     for unit in range(first, last):
         s, row, ends, count = _unit(unit, chunk, tiles, n)
         of_v, of_m = apart(c_of, line), apart(f_of, line)
-        v = rest[cut[4] : cut[4] + points * of_v]
-        out = rest[cut[4] + points * of_v :]
+        v, out = rest[: points * of_v], rest[points * of_v :]
         where = x, s * c * h * w, (c, h, w), (0, c), ends, row, line, pads[0], step
         read_images(where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
         product_args = u, (v, of_v, k), (out, of_m, m), points, groups, line, count
@@ -105,13 +104,12 @@ def input_gradient(blas, shared, dy, u, dx, rest, first, last):
     sizes, chunk, pads, tiles, step, phases, planes, line, cut, places, matrices = shared
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
-    points, room = points_of(images), rest[: cut[4]]
+    points, room, rest = points_of(images), rest[: cut[4]], rest[cut[4] :]
     k, m = c // groups, f // groups
     for unit in range(first, last):
         s, _, ends, count = _unit(unit, chunk, tiles, n)
         of_v, of_m = apart(c, line), apart(f, line)
-        v = rest[cut[4] : cut[4] + points * of_v]
-        out = rest[cut[4] + points * of_v :]
+        v, out = rest[: points * of_v], rest[points * of_v :]
         where = dy, s * f * oh * ow, (f, oh, ow), (0, f), ends, 0, line, (0, 0), step
         read_results(where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
         _by_blas(blas, u, (out, of_m, m), (v, of_v, k), points, groups, line, count)
@@ -163,18 +161,16 @@ def transform(blas, g, weight, sizes, turned, u, first, last):
         whole = points, (last - first) * k, size
         gemm(blas, whole, (numbers, 0, size, False), right, False, (u, first * k, pairs))
         return
-    for row in range(first, last):
+    each = 1 if turned else count
+    for row in range(first * each, last * each):
         if turned:
-            group, plane = divmod(row // k, count)
+            (group, plane), many = divmod(row // k, count), m
             right = weight, (group * m * k + row % k) * size, k * size, True
-            matrix = numbers, plane * points * size, size, False
-            gemm(blas, (points, m, size), matrix, right, False, (u, row * m, pairs))
-            continue
-        for plane in range(count):
-            right = weight, row * k * size, size, True
-            matrix = numbers, plane * points * size, size, False
-            to = u, (row * count + plane) * k, pairs
-            gemm(blas, (points, k, size), matrix, right, False, to)
+        else:
+            (one, plane), many = divmod(row, count), k
+            right = weight, one * k * size, size, True
+        matrix = numbers, plane * points * size, size, False
+        gemm(blas, (points, many, size), matrix, right, False, (u, row * many, pairs))
 
 
 @compiled
