@@ -220,6 +220,7 @@ def forward(epilogue, y, cut, sizes, image, where, x, w, rest, first, last):
     """
     (bands, parts, high, most), (samples, groups, c, f, k, lines, n) = cut, sizes
     (h, across_x), (down, step), pads, (rows, pitch, of_channel) = image
+    pixels = rest if rows else x
     wide, floor, before, of_image = across(y), _floor(y, epilogue), -1, c * h * across_x
     panels, size, room = (f + wide - 1) // wide, (k + 1) * wide, rest[c * of_channel :]
     for unit in range(first, last):
@@ -243,12 +244,9 @@ def forward(epilogue, y, cut, sizes, image, where, x, w, rest, first, last):
                 for sample in range(s * groups + g, min(s + most, samples) * groups, groups):
                     for j in range(some):
                         row, to, steps = (top + j) * down, j * n * wide, (k, APART[0])
-                        if rows:
-                            here = (row - r * down) * pitch
-                            _line(filters, rest, here, step, where, steps, w, begins, room, to, n)
-                        else:
-                            here = sample * of_image + row * across_x
-                            _line(filters, x, here, step, where, steps, w, begins, room, to, n)
+                        here = sample * of_image + row * across_x
+                        here = (row - r * down) * pitch if rows else here
+                        _line(filters, pixels, here, step, where, steps, w, begins, room, to, n)
                     to, count = ((sample * f + i * wide) * lines + top) * n, some * n
                     k_of = own + i * wide
                     _back(room, 0, y, to, lines * n, count, k_of, filters, floor, epilogue)
