@@ -359,12 +359,6 @@ def pixel(value):
 
 
 @compiled
-def within(value, limit):
-    """The nearest of 0..limit."""
-    return 0 if value < 0 else (value if value < limit else limit)
-
-
-@compiled
 def roi_pool(x, rois, image, out, scale, y, which, refused, first, last):
     """The bins of channels first..last, region by region; an image that is not there sets `refused`."""
     (n, c, h, w), (oh, ow) = image, out
@@ -383,11 +377,11 @@ def roi_pool(x, rois, image, out, scale, y, which, refused, first, last):
             continue
         plane = (int(rois[r * 5]) * c + k) * h * w
         for p in range(oh):
-            top = within(math.floor(one * p * bin_h) + y0, h)
-            bottom = within(math.ceil(one * (p + 1) * bin_h) + y0, h)
+            top = min(max(math.floor(one * p * bin_h) + y0, 0), h)
+            bottom = min(max(math.ceil(one * (p + 1) * bin_h) + y0, 0), h)
             for q in range(ow):
-                left = within(math.floor(one * q * bin_w) + x0, w)
-                right = within(math.ceil(one * (q + 1) * bin_w) + x0, w)
+                left = min(max(math.floor(one * q * bin_w) + x0, 0), w)
+                right = min(max(math.ceil(one * (q + 1) * bin_w) + x0, 0), w)
                 best, winner = -np.inf, -1
                 if bottom <= top or right <= left:
                     best = 0.0
