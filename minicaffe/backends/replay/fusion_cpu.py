@@ -91,9 +91,9 @@ def _rectified_sum(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
 
 
 def _follows(
-    row: LoopCommand, step: int, tail: Tail | None = None, reads: Any = None
+    row: LoopCommand, name: str, tail: Tail | None = None, reads: Any = None
 ) -> LoopCommand | None:
-    """A convolution with one more step in its epilogue, if that comes behind those that are in it.
+    """A convolution with one more step of `filters` in its epilogue, if that comes behind those in it.
 
     Its loop must compute neighbouring outputs together. What a step `reads` is known to packed weights only.
     """
@@ -101,6 +101,7 @@ def _follows(
         phases, planes = row.args[3][5][1], row.args[3][6][1]
         if (phases[0][0], phases[1][0], *planes[:2]) != (1, 1, 1, 1):
             return None
+    step = getattr(loops("filters", row.args[1].dtype), name)
     steps, of_each, _, *rest = row.args[0]
     epilogue = steps | step, of_each, tail or Tail(), *([reads] if reads else rest)
     return None if step <= steps else replace(row, args=(epilogue, *row.args[1:]))
@@ -113,7 +114,7 @@ def _convolution_normalised(row: LoopCommand, then: LoopCommand) -> LoopCommand 
     _, of_each, _, (*_, other) = row.args[0]
     if not has_both or not _same(row.args[1], y) or (features, inner) != of_each:
         return None
-    return _follows(row, _steps(y).NORMALISES, reads=(tuple(past), factors, terms, other))
+    return _follows(row, "NORMALISES", reads=(tuple(past), factors, terms, other))
 
 
 def _convolution_added(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
@@ -124,14 +125,14 @@ def _convolution_added(row: LoopCommand, then: LoopCommand) -> LoopCommand | Non
     apart = _same(row.args[1], y) and not np.may_share_memory(other, y) and other.dtype == y.dtype
     if not (whole and apart and _same(a if other is b else b, y)):
         return None
-    return _follows(row, _steps(y).ADDS, reads=(*row.args[0][3][:3], other))
+    return _follows(row, "ADDS", reads=(*row.args[0][3][:3], other))
 
 
 def _convolution_rectified(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
     x, _, y = then.args
     if not (_same(row.args[1], y) and _same(x, y) and then.n == y.size):
         return None
-    return _follows(row, _steps(y).RECTIFIES)
+    return _follows(row, "RECTIFIES")
 
 
 def _convolution_pooled(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
@@ -161,12 +162,7 @@ def _tailed(row: LoopCommand, then: LoopCommand, size: int) -> LoopCommand | Non
     of_row, of_tail = ([a for a in arrays(some) if not _same(a, y)] for some in (row.args, args))
     if any(np.may_share_memory(a, b) for a in of_row for b in of_tail):
         return None
-    return _follows(row, _steps(y).POOLS, Tail(then.loop, args, size))
-
-
-def _steps(y: Any) -> Any:
-    """The module that names the steps of an epilogue."""
-    return loops("filters", y.dtype)
+    return _follows(row, "POOLS", Tail(then.loop, args, size))
 
 
 def _same(a: Any, b: Any) -> bool:
