@@ -155,14 +155,11 @@ class Emitter:
         other = ir.Constant(vector.type, ir.Undefined) if other is None else other
         return self.builder.shuffle_vector(vector, other, mask)
 
-    def joined(self, parts: Sequence[Any], step: int = 1) -> Any:
-        """One vector of several, side by side; or each time of two every `step`-th lane."""
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """One vector of several, side by side."""
         while len(parts) > 1:
-            lanes = range(0, 2 * parts[0].type.count, step)
-            parts = [
-                self.pick(one, lanes, other)
-                for one, other in zip(parts[::2], parts[1::2], strict=True)
-            ]
+            lanes, pairs = range(2 * parts[0].type.count), zip(parts[::2], parts[1::2], strict=True)
+            parts = [self.pick(one, lanes, other) for one, other in pairs]
         return parts[0]
 
     def squares(self, lines: Sequence[Any]) -> list[Any]:
@@ -224,16 +221,12 @@ def add_vector(on, a, a0, more, b, b0):
     on.store(on.builder.fadd(on.load(on.at(a, a0)), on.repeated(more)), on.at(b, b0))
 
 
-def mover(step: int, count: int = 0) -> Any:
-    """A copy to a vector, of `count` if not of all lanes: b[b0 + l] = a[a0 + l step] for all lanes l.
-
-    All in between is read, too, and some behind; the step is a power of two.
-    """
+def mover(count: int = 0) -> Any:
+    """A copy of a vector, of `count` if not of all lanes: b[b0 + l] = a[a0 + l] for all lanes l."""
 
     @emitted("a", count)
     def move(on, a, a0, b, b0):
-        vectors = [on.load(on.at(a, a0, LONG(i * on.count))) for i in range(step)]
-        on.store(on.joined(vectors, 2), on.at(b, b0))
+        on.store(on.load(on.at(a, a0)), on.at(b, b0))
 
     return move
 

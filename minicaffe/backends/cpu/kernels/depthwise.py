@@ -144,7 +144,7 @@ def zero(work, size):
 _plane = plane_of(tapped, WIDEST, 8, 4, 1)
 _plane_by_3, _halved = (plane_of(by_3x3(stride), WIDEST, 8, 4) for stride in (1, 2))
 _sums_of_1, _sums_of_3 = sums_of(1), sums_of(3)
-_move_16, _move_4 = mover(1, WIDEST), mover(1, 4)
+_move_16, _move_4 = mover(WIDEST), mover(4)
 _halves_16, _halves_8, _halves_4 = (halves_of(count) for count in (WIDEST, 8, 4))
 
 

@@ -16,7 +16,7 @@ from minicaffe.backends.cpu.microkernel import ADD, FEW_COLUMNS, FEW_ROWS, ZERO,
 from minicaffe.backends.cpu.vector_ir import lanes, lanes_of, mover, to_lanes
 
 DEEP = 128  # rows of a panel at a time, which stay in the first cache
-_copied = mover(1)
+_copied = mover()
 
 
 @functools.lru_cache(64)
