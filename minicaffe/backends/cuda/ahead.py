@@ -35,11 +35,6 @@ class _Waiting:
         self.device = device
         self.asked: list[Asked] = []
 
-    @property
-    def held(self) -> Asked | None:
-        """The last that waits, if any does."""
-        return self.asked[-1] if self.asked else None
-
     def launched(self, asked: Asked) -> bool:
         """It is done later."""
         self.asked.append(asked)
