@@ -92,8 +92,9 @@ class Replayed(Iteration):
     def forward(self) -> None:
         """Run all layers forward."""
         self.noted.forward(self.tape)
-        if self.ranks.several or self.spec.iter_size > 1:
-            self.noted.refuse(self.tape)  # before any sum with others, and the next batch
+        if self.tape is not None and (self.ranks.several or self.spec.iter_size > 1):
+            # a replay raises refusals so far before any sum with others, and the next batch
+            check_before_the_last(self.tape, self.noted.unchecked, 0)
 
     def backward(self) -> None:
         """Run all layers backward."""
@@ -179,11 +180,6 @@ class Passes:
                     check_before_the_last(tape, self.unchecked)
                 if net.then is not None and (then := net.then(step)) is not None:
                     take_sum(tape, then, self.with_flags(net.learnable, then))
-
-    def refuse(self, tape: Tape | None) -> None:
-        """Let a replay raise here the refusals of layers so far."""
-        if tape is not None:
-            check_before_the_last(tape, self.unchecked, 0)
 
     def end(self, tape: Tape | None) -> None:
         """End the passes; a replay also sets the state in which they leave the net."""
