@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.backends.cpu import loops, skinny
-from minicaffe.backends.cpu.threads import at_most
+from minicaffe.backends.cpu.threads import MOST, at_most
 from minicaffe.backends.device import device as device_called
 from minicaffe.backends.replay import command_buffer as trace
 from minicaffe.core.ops import gemm, linear
@@ -30,20 +30,13 @@ def any_size(monkeypatch, request):
         monkeypatch.setattr(skinny, name, number)
 
 
-def product(a, b, c, add, turned, threads=None):
+def product(a, b, c, add, turned, threads=MOST):
     """c = a b by `skinny`, the operands lying as `turned` says."""
     (m, k), n = a.shape, b.shape[1]
-    flat = [
-        np.ravel(x, "F" if by_columns else "C")
-        for x, by_columns in zip((a, b), turned, strict=True)
-    ]
+    x, y = (np.ravel(one, "F" if by else "C") for one, by in zip((a, b), turned, strict=True))
     out = c.reshape(-1).copy()
-    given_ = flat[0], turned[0], flat[1], turned[1], out, add, (m, n, k)
-    if threads is None:
-        assert skinny.multiply(*given_)
-    else:
-        with at_most(threads):
-            assert skinny.multiply(*given_)
+    with at_most(threads):
+        assert skinny.multiply(x, turned[0], y, turned[1], out, add, (m, n, k))
     return out.reshape(m, n)
 
 
