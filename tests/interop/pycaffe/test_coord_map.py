@@ -163,19 +163,12 @@ def middles(rows):
             yield i, (seen[0] + seen[-1]) / 2
 
 
+@pytest.mark.parametrize(("kind", "most"), [("Convolution", 100), ("Deconvolution", 16)])
 @settings(max_examples=20)
-@given(st.data())
-def test_the_middle_of_what_a_pixel_sees_is_where_the_map_says(data):
-    bottom, top, found = chain(data, "Convolution", 100)
-    _, scale, shift = coord_map_from_to(top, bottom)
-    for x, middle in middles(found.T):
-        assert middle == pytest.approx(np.ravel(scale)[-1] * x + np.ravel(shift)[-1])
-
-
-@settings(max_examples=20)
-@given(st.data())
-def test_the_middle_of_what_a_pixel_writes_is_where_the_map_says(data):
-    bottom, top, found = chain(data, "Deconvolution", 16)
-    _, scale, shift = coord_map_from_to(bottom, top)
-    for x, middle in middles(found):
+@given(data=st.data())
+def test_the_middle_of_what_a_pixel_sees_or_writes_is_where_the_map_says(kind, most, data):
+    bottom, top, found = chain(data, kind, most)
+    wide, small, weights = (bottom, top, found.T) if kind == "Convolution" else (top, bottom, found)
+    _, scale, shift = coord_map_from_to(small, wide)
+    for x, middle in middles(weights):
         assert middle == pytest.approx(np.ravel(scale)[-1] * x + np.ravel(shift)[-1])
