@@ -158,15 +158,12 @@ def test_endless_nesting_is_refused(deep):
     assert refused(deep).endswith(": nested too deeply")
 
 
-def test_a_bomb_of_aliases_is_refused():
-    rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
-    rows += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
-    assert refused("\n".join(rows)).endswith(": aliases repeat more than 100000 values")
-
-
-def test_a_bomb_of_merges_is_refused():
-    rows = ["a0: &a0 {k: {x: 1}}"]
-    rows += [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 30)]
+@pytest.mark.parametrize(
+    ("first", "of"), [("[x, x, x, x, x, x, x, x, x]", "[{}]"), ("{k: {x: 1}}", "{{<<: [{}]}}")]
+)
+def test_a_bomb_of_aliases_or_of_merges_is_refused(first, of):
+    rows = [f"a0: &a0 {first}"]
+    rows += [f"a{i}: &a{i} {of.format(', '.join([f'*a{i - 1}'] * 9))}" for i in range(1, 30)]
     assert refused("\n".join(rows)).endswith(": aliases repeat more than 100000 values")
 
 
