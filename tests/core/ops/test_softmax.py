@@ -140,12 +140,9 @@ def test_a_label_that_is_no_class(device, bad):
         same(device, read.valid, [[1, 1], [1, 1]])
         return
     message = f"label {bad:g} is not one of the 3 classes 0..2".replace("+", r"\+")
-    with pytest.raises(DataError, match=message):
-        loss(device, x, labels, None)
-    with pytest.raises(DataError, match=message):
-        loss(device, x, labels, 7)
-    with pytest.raises(DataError, match=message):
-        accuracy(device, x, labels, 1, None)
+    for run, *how in ((loss, None), (loss, 7), (accuracy, 1, None)):
+        with pytest.raises(DataError, match=message):
+            run(device, x, labels, *how)
 
 
 @pytest.mark.parametrize("ignore", [-1, 255, 1])
