@@ -126,8 +126,7 @@ def page(layers: Mapping[str, Any]) -> str:
         names += own_names
     for name in names:
         cls = layers[name]
-        paragraphs = [_paragraph(part) for part in documentation(cls).split("\n\n")]
-        sections += [f"## {name}", *paragraphs]
+        sections += [f"## {name}", *[_paragraph(part) for part in documentation(cls).split("\n\n")]]
         if shown_example := example(cls):
             sections.append(f"Example:\n\n    {_arrows(*shown_example)}")
         if own := keys_of(cls):

@@ -359,8 +359,7 @@ class Export(options.OfNet, options.Weighted, options.Labelled, options.Force):
         target = self.onnx if to_onnx else self.torch
         if not target:
             raise MinicaffeError(f"--{'onnx' if to_onnx else 'torch'}: expected a file, got ''")
-        targets = [target, *writer.files_beside(target).values()] if to_onnx else [target]
-        self.check_free(*targets)
+        self.check_free(target, *(writer.files_beside(target).values() if to_onnx else ()))
         if self.run is None and self.model is None:
             raise SpecError("no MODEL: give its file or name, or --run DIR, whose folder holds it")
         if self.run is not None:

@@ -76,8 +76,7 @@ def who_computes(net: Net) -> Iterator[tuple[str, str]]:
             for what, row in zip(node.whose, node.rows, strict=True):
                 first, _, last = what.rpartition(" ")[0].partition(" to ")
                 computed.setdefault(first, []).append(row.name)
-                behind = names[names.index(first) + 1 : names.index(last) + 1] if last else []
-                for name in behind:
+                for name in names[names.index(first) + 1 : names.index(last) + 1] if last else []:
                     computed.setdefault(name, []).append(f"with {first}")
     for name in names:
         yield name, ", ".join(dict.fromkeys(computed.get(name, [NOTHING])))

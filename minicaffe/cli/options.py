@@ -86,8 +86,7 @@ class Imports(CommandOptions):
             if not path.is_file():
                 raise SpecError(f"--import {file}: no such file")
             # Python's own, which a random.py must not stand for
-            is_pythons = path.stem in sys.stdlib_module_names
-            name = f"_{path.stem}" if is_pythons else path.stem
+            name = f"_{path.stem}" if path.stem in sys.stdlib_module_names else path.stem
             spec = importlib.util.spec_from_file_location(name, path)
             if spec is None or spec.loader is None:
                 raise SpecError(f"--import {file}: is not a Python file")

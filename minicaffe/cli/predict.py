@@ -234,8 +234,7 @@ def _classes(args: Predict, net: Deployed, spec: NetSpec) -> tuple[str, dict[int
 
 def _draw(folder: Path, taken: set[str], path: str, image: Any, what: str = "") -> None:
     """Write the picture drawn of the one in `path` under its name; `what` comes behind that."""
-    names = numbered(f"{Path(path).stem}{what}")
-    name = next(one for one in names if one not in taken)
+    name = next(one for one in numbered(f"{Path(path).stem}{what}") if one not in taken)
     taken.add(name)
     checkpoint.replace(folder / f"{name}.png", lambda file: image.save(file, "PNG"))
 

@@ -74,8 +74,7 @@ def row(record: RunRecord) -> tuple[str, ...]:
         best, at = f"{name} {show(chosen[0])}", str(chosen[1])
     last = f"{name} {show(known[-1][0])}" if known else EMPTY
     started = str(record.about["started"])[:16].replace("T", " ")
-    iteration = str(record.about["iteration"])
-    return str(record.folder), record.state, iteration, best, at, last, started
+    return str(record.folder), record.state, str(record.about["iteration"]), best, at, last, started
 
 
 def best_of(record: RunRecord) -> tuple[str, str] | None:
@@ -145,8 +144,7 @@ class Replay(Computed, Imports):
 
     def __call__(self) -> None:
         self.import_files()
-        device = backend.device(self.device)
-        replay = Replayed(self.file, device=device, numerics=self.numerics())
+        replay = Replayed(self.file, device=backend.device(self.device), numerics=self.numerics())
         self.tell(f"device: {replay.solver.device}")
         replay.run()
         say(*replay.lines())

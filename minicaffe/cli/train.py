@@ -262,8 +262,7 @@ def model(args: Train, communicator: Communicator) -> NetSpec:
     else:
         spec = args.read_model()
         if args.batch_size is not None:
-            device = device_of(args.device, communicator)
-            spec, batch = with_batch(spec, args.batch_size, device)
+            spec, batch = with_batch(spec, args.batch_size, device_of(args.device, communicator))
             args.tell(f"batch_size: {batch}")
     # P. Goyal et al., Accurate, Large Minibatch SGD, 2017
     if args.scale_lr and spec.solver is not None:

@@ -118,8 +118,7 @@ def child(group: Any, name: str) -> Any:
     where = f"{group.name.rstrip('/')}/{name}"
     link = group.get(name, getlink=True)
     if link is None:
-        hint = did_you_mean(name, names(group))
-        raise ValueError(f"there is no {where!r}{hint}")
+        raise ValueError(f"there is no {where!r}{did_you_mean(name, names(group))}")
     if not isinstance(link, h5py.HardLink):
         raise ValueError(f"{where!r} is a link elsewhere, which is not followed")
     return group[name]

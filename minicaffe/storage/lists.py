@@ -132,8 +132,7 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
                 rows[1].append([number, 0, *box])
     if channels != {3}:
         raise DataError(f"{path}: expected pictures of 3 channels, found {sorted(channels)}")
-    tables = [np.array(part, np.int64).reshape(-1, 6) for part in rows]
-    return Windows(pictures, sizes, *tables)
+    return Windows(pictures, sizes, *[np.array(part, np.int64).reshape(-1, 6) for part in rows])
 
 
 def integer(place: object, word: str, what: str) -> int:

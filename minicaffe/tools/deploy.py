@@ -116,8 +116,7 @@ class Deployed:
         """The answers to batches of the model's size, and how many pictures each is of."""
         batch = max(1, min(len(prepared), self.data.batch_size))
         if self.net.first_blobs[self._input].shape[0] != batch:
-            shape = self.net.first_blobs[self._input].shape[1:]
-            self.net.reshape(**{self._input: (batch, *shape)})
+            self.net.reshape(**{self._input: (batch, *self.net.first_blobs[self._input].shape[1:])})
         for i in range(0, len(prepared), batch):
             images = prepared[i : i + batch]
             blob, device = self.net.first_blobs[self._input], self.net.device

@@ -122,8 +122,7 @@ def _window(x_shape: Sizes, *parts: Size) -> Window:
         raise ShapeError(
             f"expected a batch (n, c, *image), image of 1 to {AXES} axes, got {x_shape}"
         )
-    names = ("kernel_size", 1), ("stride", 1), ("pad", 0), ("dilation", 1)
-    rows = zip(parts, names, strict=True)
+    rows = zip(parts, (("kernel_size", 1), ("stride", 1), ("pad", 0), ("dilation", 1)), strict=True)
     return Window(*(_sizes(name, part, least, axes) for part, (name, least) in rows))
 
 

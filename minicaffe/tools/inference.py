@@ -133,8 +133,7 @@ def _with_sigmoid(model: NetSpec) -> tuple[NetSpec, list[str]]:
     while count != len(layers):  # what was computed for the layers that are gone
         count, now = len(layers), _bottoms(layers)
         layers = [one for one in layers if not one.tops or set(one.tops) - (before - now)]
-    line = f"{losses[-1]}: a Sigmoid, prob"
-    return dataclasses.replace(model, layers=tuple(layers)), [line]
+    return dataclasses.replace(model, layers=tuple(layers)), [f"{losses[-1]}: a Sigmoid, prob"]
 
 
 def _bottoms(layers: Sequence[LayerSpec]) -> set[str]:

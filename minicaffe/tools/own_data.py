@@ -422,8 +422,7 @@ def fitting(built: Any, most: int, device: backend.Device | None) -> tuple[int, 
     device = device or backend.device("cpu")
     most = 1 << max(0, most.bit_length() - 1)
     net = Net(built(most), "TRAIN", device="cpu", shapes_only=True)
-    item = net.context.dtype.itemsize
-    fixed = 4 * item * sum(param.size for param in net.graph.learnable)
+    fixed = 4 * net.context.dtype.itemsize * sum(param.size for param in net.graph.learnable)
     each = Sharing(net.graph, (), "diff").before / most
     room = device.memory() // PARTS[device.is_cuda] or math.inf  # where the system does not tell
     batch = most
@@ -514,8 +513,7 @@ def _with_outputs(
     if data_set.kind == "masks":
         for i, layer in enumerate(layers):
             if is_scored(layer) or layer.type == "Accuracy":
-                options = {"ignore_label": IGNORED, **layer.options}
-                layers[i] = replace(layer, options=options)
+                layers[i] = replace(layer, options={"ignore_label": IGNORED, **layer.options})
     if several:
         layers = _of_labels(layers, body.label)
         lines.append(

@@ -231,12 +231,11 @@ class Net:
         self._ready("diff", steps)
         outputs = [value for step in steps for value in step.tops if not value.readers]
         gradients = {value.name: value.blob.diff for value in outputs}
-        names = net.steps[first].spec.name, net.steps[last].spec.name
         with own_errors(), net.device.current():
             for step in steps[::-1]:
                 if not step.ran:
                     self._prime(step)
-            net.backward(*names, **gradients)
+            net.backward(net.steps[first].spec.name, net.steps[last].spec.name, **gradients)
         self._passed("diff", steps)
 
     def _prime(self, step: Step) -> None:

@@ -67,8 +67,7 @@ def write(pixels: np.ndarray, label: int) -> bytes:
     if pixels.dtype == np.uint8:
         body = b"".join(bytes(part) for part in wire.put(4, [pixels.tobytes()]))
         return b"".join([*sizes, body, wire.put_integer(5, label)])
-    flat = pixels.astype("<f4").ravel()
-    body = b"".join(b"\x35" + number.tobytes() for number in flat)
+    body = b"".join(b"\x35" + number.tobytes() for number in pixels.astype("<f4").ravel())
     return b"".join([*sizes, wire.put_integer(5, label), body])
 
 

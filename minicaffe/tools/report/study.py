@@ -273,8 +273,7 @@ class Study:
         """What the pass was over, with which weights, and what must be known of the data."""
         tested = self.tested
         whole = f" of {tested.count:,}" if tested.count is not None else ""
-        trained = any(score_suffixes([self.test_net]))
-        what = "training" if trained else "test"
+        what = "training" if any(score_suffixes([self.test_net])) else "test"
         text = f"{tested.seen:,}{whole} {what} samples, {self.weights_from}"
         return {"text": text, "warnings": self.test_net.warnings}
 

@@ -64,8 +64,7 @@ def went_in(seen: Sequence[Seen], first: Seen) -> list[Seen]:
 
 def last(seen: Sequence[Seen], of: Value | Param, which: str) -> Seen | None:
     """What was seen last of a blob or parameter."""
-    matches = (one for one in reversed(seen) if one.of is of and one.which == which)
-    return next(matches, None)
+    return next((one for one in reversed(seen) if one.of is of and one.which == which), None)
 
 
 def diagnosis(solver: Any, look: Look, batches: Sequence[Batch], loss: float, again: float) -> str:

@@ -204,8 +204,7 @@ def write(folder: Path, about: dict[str, Any]) -> None:
 def seen_from(folder: Path, path: str | Path) -> str:
     """A file as the record in a folder names it: by its name if it lies there, else by its whole path."""
     whole = os.path.abspath(path)
-    inside = os.path.dirname(whole) == os.path.abspath(folder)
-    return os.path.basename(whole) if inside else whole
+    return os.path.basename(whole) if os.path.dirname(whole) == os.path.abspath(folder) else whole
 
 
 def near(path: Path) -> str:

@@ -157,8 +157,7 @@ class Record(Mute):
     def saved(self, path: str, best: bool = False) -> None:
         """A snapshot was written."""
         name = run_folder.seen_from(self.folder, path)
-        at = self.solver.iteration
-        self.add("snapshot", at, seconds=self.seconds(), path=name, best=best)
+        self.add("snapshot", self.solver.iteration, seconds=self.seconds(), path=name, best=best)
         try:
             self._write_run("running")  # how far the run is
         except CheckpointError as error:

@@ -40,8 +40,7 @@ def version(name: str) -> str:
 
 def cupy_version() -> str:
     """CuPy's version, whichever CUDA it was built for."""
-    versions = [f"{name} {version(name)}" for name in CUPY if version(name) != NONE]
-    return ", ".join(versions) or NONE
+    return ", ".join([f"{name} {version(name)}" for name in CUPY if version(name) != NONE]) or NONE
 
 
 def whole_batch(solver: Any, step: Step | None = None) -> int:

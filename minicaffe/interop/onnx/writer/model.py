@@ -309,14 +309,13 @@ def proto(graph: Graph, net: Net, axes: Axes, more: Iterable[Value] = ()) -> Any
     outputs = {graph.tensors[value]: value for value in net.graph.outputs.values()}
     computed = {name for node in graph.nodes for name in node.outputs}
     outputs |= {graph.tensors[value]: value for value in more if graph.tensors[value] in computed}
-    body = helper.make_graph(
-        [operation(helper, node) for node in graph.nodes],
-        net.name or "net",
-        [info(*described(graph, value, axes)) for value in inputs(net)],
-        [info(*described(graph, value, axes)) for value in outputs.values()],
-    )
     model = helper.make_model(
-        body,
+        helper.make_graph(
+            [operation(helper, node) for node in graph.nodes],
+            net.name or "net",
+            [info(*described(graph, value, axes)) for value in inputs(net)],
+            [info(*described(graph, value, axes)) for value in outputs.values()],
+        ),
         producer_name="minicaffe",
         producer_version=__version__,
         doc_string=f"net {net.name!r} of Caffe's kind, as it infers",

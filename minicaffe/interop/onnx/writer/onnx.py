@@ -94,10 +94,9 @@ def save(
     except Exception as error:  # of several classes of its own
         raise CheckpointError(f"onnx refuses it: {reason(error)}") from None
     lines = compared(graph, net, axes, data)
-    shapes = {"inputs": inputs(net), "outputs": net.graph.outputs.values()}
     sizes_of = {
         kind: dict(graphs.described(graph, value, axes)[::2] for value in values)
-        for kind, values in shapes.items()
+        for kind, values in {"inputs": inputs(net), "outputs": net.graph.outputs.values()}.items()
     }
     if (image := about.mean_image) is not None:
         checkpoint.replace(beside["mean"], lambda file: np.save(file, image.astype(np.float32)))

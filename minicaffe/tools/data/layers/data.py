@@ -422,10 +422,9 @@ class LabelMaps(Fed):
         if change.by_pixels or change.resize or change.mean_file or forced:
             problem = "pictures with labels take mirror, crop_size, mean_value and scale"
             raise ShapeError(f"transform: {problem}")
-        size = size_of(self.new_height, self.new_width)
         if self.reader is None:
             colour: Colour = "colour" if self.is_color else "grey"
-            how = colour, size, self.root_folder
+            how = colour, size_of(self.new_height, self.new_width), self.root_folder
             split = "train" if self.phase == "TRAIN" else "test"
             paths = Path(self.source), (self.context.folder or Path()) / self.source
             place = next((place for place in paths if place.is_dir()), None)

@@ -101,8 +101,7 @@ class HDF5Data(Layer):
         at = 0
         for number in random.permutation(len(self.rows)):
             count = self.rows[number]
-            first = int(self.ends[number]) - count
-            order[at : at + count] = first + random.permutation(count)
+            order[at : at + count] = int(self.ends[number]) - count + random.permutation(count)
             at += count
 
     def forward(self) -> Any:

@@ -398,8 +398,7 @@ class Fed(Pictures):
         """Report damaged pictures, the first few by name, and at the end of an epoch their number."""
         passes = self.context.passes
         batch = self.context.share.of_whole(self.samples)
-        begin = self.order.first(self.context.seed, passes, batch)
-        epoch = begin // len(self.reader)
+        epoch = self.order.first(self.context.seed, passes, batch) // len(self.reader)
         if epoch != self.counting[0] or passes <= self.counting[1]:
             self.tell_damage()
         self.counting = epoch, passes

@@ -108,8 +108,7 @@ def _covering(pixels: np.ndarray, height: int, width: int, crop: int) -> np.ndar
         begin.append((whole - part) // 2 - (own - part) // 2)  # where the picture begins
         end.append(min(whole, begin[-1] + own))
     (y, x), (y1, x1) = begin, end
-    seen = scaled[max(-y, 0) : y1 - y, max(-x, 0) : x1 - x]
-    result[max(y, 0) : y1, max(x, 0) : x1] = seen
+    result[max(y, 0) : y1, max(x, 0) : x1] = scaled[max(-y, 0) : y1 - y, max(-x, 0) : x1 - x]
     return result
 
 

@@ -206,8 +206,7 @@ def components(mask: np.ndarray) -> np.ndarray:
     ends = np.nonzero(edges == -1)[1]
     line = mask.shape[1] + 2  # so that runs of all rows stand one behind the other
     first = np.searchsorted(rows * line + ends, (rows + 1) * line + starts, "left")
-    last = np.searchsorted(rows * line + starts, (rows + 1) * line + ends, "right")
-    count = last - first
+    count = np.searchsorted(rows * line + starts, (rows + 1) * line + ends, "right") - first
     upper = np.repeat(np.arange(len(rows)), count)
     lower = np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
     parent = np.arange(len(rows))

@@ -22,10 +22,8 @@ def with_boxes(pixels: np.ndarray, boxes: np.ndarray, texts: Sequence[str]) -> A
     for i in np.argsort(-areas, kind="stable"):  # the largest first
         row, text = boxes[i], texts[i]
         colour = _colour(int(row[0]))
-        sides = row[1:5].clip(0, 1) * np.array([*image.size] * 2)
-        x0, y0, x1, y1 = sides.astype(int).tolist()
-        corners = (x0, y0, max(x0, x1 - 1), max(y0, y1 - 1))
-        drawing.rectangle(corners, outline=colour, width=width)
+        x0, y0, x1, y1 = (row[1:5].clip(0, 1) * np.array([*image.size] * 2)).astype(int).tolist()
+        drawing.rectangle((x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)), outline=colour, width=width)
         _say(drawing, (x0, y0), text, colour, size)
     return image
 
@@ -61,8 +59,7 @@ def with_mask(pixels: np.ndarray, mask: np.ndarray) -> Any:
     image = pillow("picture")
     ground = image.fromarray(pixels).convert("RGB")
     colours = mask_image(mask).convert("RGB")
-    over = image.fromarray(np.where(mask > 0, 128, 0).astype(np.uint8), "L")
-    ground.paste(colours, (0, 0), over)
+    ground.paste(colours, (0, 0), image.fromarray(np.where(mask > 0, 128, 0).astype(np.uint8), "L"))
     return ground
 
 

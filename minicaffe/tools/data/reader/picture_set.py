@@ -120,8 +120,7 @@ class FolderSet(PictureSet):
         for label, word in enumerate(self.classes):
             before = len(self.paths)
             for path in below(home / word):
-                fits = path.lower().endswith(SUFFIXES)
-                (self.paths if fits else self.passed_over).append(path)
+                (self.paths if path.lower().endswith(SUFFIXES) else self.passed_over).append(path)
             labels += [label] * (len(self.paths) - before)
         self.labels = np.array(labels, np.int64)
         if not self.paths:
@@ -132,8 +131,7 @@ class FolderSet(PictureSet):
             note(f"minicaffe: {home}: {files} passed over, no pictures of a class: {first}")
 
     def key(self, i: int) -> str:
-        within = self.home / self.classes[self.labels[i]]
-        return Path(self.paths[i]).relative_to(within).as_posix()
+        return Path(self.paths[i]).relative_to(self.home / self.classes[self.labels[i]]).as_posix()
 
 
 def of_file(path: str, depth: int) -> Any:
@@ -286,8 +284,7 @@ class TableSet(PictureSet):
                 )
         if len(labels) > 1:
             self.classes = tuple(head[column] for column in labels)
-            rows_at = zip(cells, places, strict=True)
-            bits = [[_bit(cell, at) for cell in row] for row, at in rows_at]
+            bits = [[_bit(cell, at) for cell in row] for row, at in zip(cells, places, strict=True)]
             self.vectors = np.array(bits, np.float32)
         else:
             every = [row[labels[0]] for _, row in whole]  # all splits number names in the same way
@@ -423,8 +420,7 @@ class BoxListSet(PictureSet):
     def rows(self, i: int, h: int, w: int) -> np.ndarray:
         """The boxes in the i-th picture, of h x w."""
         path = Path(self.found(self.annotations[i]))
-        kinds = {".xml": _voc, ".json": _coco, ".txt": _text}
-        kind = kinds.get(path.suffix.lower())
+        kind = {".xml": _voc, ".json": _coco, ".txt": _text}.get(path.suffix.lower())
         if kind is None:
             raise DataError(f"{path}: expected an annotation in .xml, .json or .txt")
         with raised_as(DataError, f"{path}: cannot be read"):
