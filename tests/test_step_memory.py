@@ -137,8 +137,7 @@ def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, text
     # which images of the data set, Dropout's keys, a rate that changes: in a replayed pass one copy for all
     own = sum(isinstance(layer, (Data, Dropout)) for layer in solver.net.layers.values())
     each = max(1, solver.spec.iter_size * bool(own)) if graph else 1 + solver.spec.iter_size * own
-    least = int(own > 0 or solver.spec.lr_policy != "fixed")
-    assert least <= cupy.uploads - uploads <= each
+    assert int(own > 0 or solver.spec.lr_policy != "fixed") <= cupy.uploads - uploads <= each
     solver.loss()
     assert cupy.synchronizations == before[1] + 1
 

@@ -107,8 +107,7 @@ def test_explain_times_what_is_asked_for(cli, options):
         assert not any("by name" in why or "candidate" in why for why in told.values())
     assert ("caffe" in timed) == (bool(options) or not IMPLICIT.is_compiled(np.float32))
     chosen = "caffe" if "caffe" in options else None
-    starred = re.findall(r"^  (\w+) .*\* ", out, re.M)
-    assert chosen is None or starred == [chosen]
+    assert chosen is None or re.findall(r"^  (\w+) .*\* ", out, re.M) == [chosen]
 
 
 def test_explain_remembers(cli, model, monkeypatch):

@@ -141,8 +141,7 @@ def test_lines_fit_the_terminal(cli, terminal, pets, monkeypatch):
     head = decided.splitlines()
     assert head[0].startswith("data: pets: ") and head[1].startswith("  ")
     assert max(map(len, head)) <= 60
-    told = cli("new", "--help").out.partition("example:")[0].splitlines()
-    assert max(map(len, told)) <= 60
+    assert max(map(len, cli("new", "--help").out.partition("example:")[0].splitlines())) <= 60
 
 
 def test_each_epoch_is_a_row(cli, pets):

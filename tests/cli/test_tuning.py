@@ -191,8 +191,7 @@ def test_digits_are_answered_without_training(cli, folder):
     assert len(answers) == 40 and right >= 38
     rows = (folder / "answers.csv").read_text().splitlines()
     assert (len(rows), rows[0]) == (41, "image,class,name,probability")
-    counts = ran.err.partition("40 pictures: ")[2].splitlines()[0]
-    assert counts == ", ".join(
+    assert ran.err.partition("40 pictures: ")[2].splitlines()[0] == ", ".join(
         f"{answer} {answers.count(answer)}" for answer in sorted(set(answers))
     )
     assert "right: " not in ran.err

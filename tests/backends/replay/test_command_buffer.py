@@ -205,8 +205,7 @@ def test_what_threads_work_in_is_theirs_until_they_meet():
     w, d, h = (np.zeros(220_000, np.float32) for _ in range(3))
     numbers = np.array([[0.1, 0.9, 0.0]] * 2)
     parts = Parts([(200_000, 0), (220_000, 1)], device("cpu"))
-    work = np.empty(2**18, np.float32)
-    given = w, d, [h], numbers, parts, "L2", 1.0, work, np.zeros(1, np.int32)
+    given = w, d, [h], numbers, parts, "L2", 1.0, np.empty(2**18, np.float32), np.zeros(1, np.int32)
     script = recorded(update, "sgd", *given)
     assert [row.slices for row in script.rows] == [3, 2]
     assert len(script.stages) == 3

@@ -118,8 +118,7 @@ def test_a_mean_file_that_is_none(content):
     elif content == "text":
         np.save("m.npy", np.full((1, 4, 5), "a"))
     else:
-        with open("m.npy", "wb") as file:
-            file.write(content)
+        Path("m.npy").write_bytes(content)
     said = kit.error_line(net, ", transform: {mean_file: m.npy}")
     assert "m.npy" in said
     assert said.startswith("DataError: ") == (content in ("shape", "text"))

@@ -415,8 +415,7 @@ def test_a_training_net_is_shown_without_its_data(tmp_path, command):
     ]:
         printed = command("summary", *words)
         assert wanted in printed
-        given = "shown with the shapes that the model gives" not in printed
-        assert given == ("--shape" in words)
+        assert ("shown with the shapes that the model gives" not in printed) == ("--shape" in words)
     command("draw", path, "-o", tmp_path / "net.svg")
     for words, told in [
         ([], "--shape BLOB=N,C,H,W shows the net without its data"),

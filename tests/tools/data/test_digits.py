@@ -62,8 +62,7 @@ def test_every_variant_of_every_digit_is_drawn_by_its_own_path():
         for word in text.replace("/", "").split():
             point = [float(number) for number in word.rstrip("!").split(",")]
             assert np.abs(path - point).sum(axis=1).min() < 1e-4, (text, word)
-        inked = np.hypot(*np.diff(path, axis=0).T)[pen[i] == 1]
-        assert inked.max() < 2 * digits.STEP
+        assert np.hypot(*np.diff(path, axis=0).T)[pen[i] == 1].max() < 2 * digits.STEP
         np.testing.assert_allclose(basis[i].sum(axis=1), 1, rtol=1e-5)
 
 

@@ -192,8 +192,7 @@ def DetectionEvaluate(layer, found, truth):
     found = [d for d in found[0, 0] if d[1] >= 0]
     for image, label in sorted({(d[0], d[1]) for d in found}):
         true, had = [t for t in truth if t[0] == image and t[1] == label], set()
-        own = [d for d in found if (d[0], d[1]) == (image, label)]
-        for d in sorted(own, key=lambda d: -d[2]):
+        for d in sorted([d for d in found if (d[0], d[1]) == (image, label)], key=lambda d: -d[2]):
             overlaps, right, wrong = [shared(d[3:7], t[3:7]) for t in true], 0, 1
             if overlaps and max(overlaps) >= limit:
                 best, right, wrong = overlaps.index(max(overlaps)), 0, 0

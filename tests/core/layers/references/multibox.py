@@ -105,8 +105,7 @@ def MultiBoxLoss(layer, loc, scores, prior, truth):
         def labels_of(j, found=found, own=own):
             of = [int(own[found[kind][j]][1]) for kind in range(kinds) if found[kind][j] >= 0]
             of = [background + 1] * len(of) if layer.map_object_to_agnostic else of
-            nothing = [] if not softmax and mining == "NONE" else [background]
-            return of or nothing
+            return of or ([] if not softmax and mining == "NONE" else [background])
 
         def location(j, kind, found=found, own=own, i=i):
             g = found[kind][j]

@@ -215,10 +215,9 @@ def test_of_equals_the_first_is_taken(cpu):
 @pytest.mark.parametrize("way", DIRECTIONS)
 def test_what_is_inexact_is_never_taken(device, monkeypatch, way):
     """Not even where it is the fastest by far, and exact in the other directions."""
-    op = IMPLICIT
 
     def wrong(*given):
-        out = getattr(op, way)(*given)
+        out = getattr(IMPLICIT, way)(*given)
         out *= 1 + 3e-5
         return out
 

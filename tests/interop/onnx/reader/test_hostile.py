@@ -325,7 +325,6 @@ def unread():
     sparse.graph.sparse_initializer.append(helper.make_sparse_tensor(two, at, [3]))
     deep = of_nodes(relu, c=[1.0])
     deep.graph.initializer[0].dims[:] = [1] * 33
-    open_ = of_nodes(relu, shape=None)
     return {
         "a sparse array": (sparse, "it.onnx: array 'two' is sparse, which is not read"),
         "complex numbers": (
@@ -338,7 +337,7 @@ def unread():
             "it.onnx: opset 8: expected 9 to 21 (torch.onnx.export takes opset_version=17)",
         ),
         "an opset to come": (of_nodes(relu, opset=22), "it.onnx: opset 22: expected 9 to 21"),
-        "an input of any shape": (open_, "give it by --shape x=1x3x224x224"),
+        "an input of any shape": (of_nodes(relu, shape=None), "give it by --shape x=1x3x224x224"),
         "an input of text": (of_nodes(relu, kind=8), "input 'x': is of no type that a blob holds"),
         "of no type": (of_nodes(relu, kind=0), "input 'x': is of no type that a blob holds"),
         "a name of bytes": (

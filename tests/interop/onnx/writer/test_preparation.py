@@ -137,8 +137,7 @@ def test_pictures_of_one_size_are_contained(tmp_path, here):
     told = json.loads((tmp_path / "net.json").read_text())
     assert (told["classes"], told["preprocessing"]["channels"]) == (None, "rgb")
     Image.fromarray(random.integers(0, 256, (30, 20, 3), np.uint8)).save("p.png")
-    x = followed(told["preprocessing"], "p.png")[None]
-    (prob,) = onnx_runs("net.onnx", data=x).values()
+    (prob,) = onnx_runs("net.onnx", data=followed(told["preprocessing"], "p.png")[None]).values()
     np.testing.assert_allclose(prob[0], classifier.predict("p.png"), atol=2e-5)
 
 
