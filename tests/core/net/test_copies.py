@@ -143,8 +143,6 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         (net.params, "ip1", "layer with parameters", "ip"),
         (net.layers, "loss1", "layer", "loss"),
     ):
-        with pytest.raises(KeyError) as caught:
-            mapping[wrong]
-        hint = f"; did you mean {right!r}?" if right else ""
-        assert str(caught.value) == f"there is no {kind} {wrong!r}{hint}"
+        told = f"there is no {kind} {wrong!r}" + (f"; did you mean {right!r}?" if right else "")
+        assert refusal(mapping.__getitem__, wrong, error=KeyError) == told
         assert wrong not in mapping and mapping.get(wrong) is None

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from kit import refusal
 
 from minicaffe import Engine, Net, Solver, SpecError, parse, register_engine
 from minicaffe.backends.device import device
@@ -151,9 +152,7 @@ def named(name):
 )
 def test_mistakes_are_named(cls, message):
     before = dict(conv.ENGINES)
-    with pytest.raises(SpecError) as error:
-        register_engine(cls)
-    assert str(error.value) == message
+    assert refusal(register_engine, cls, error=SpecError) == message
     assert before == conv.ENGINES
 
 
