@@ -4,9 +4,9 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from kit import Heard
 
 from minicaffe import Solver, parse
-from minicaffe.core.solver import Report
 
 LENET = """
 dtype: float16
@@ -40,19 +40,9 @@ BFLOAT16 = pytest.param("bfloat16", marks=[LACKED, pytest.mark.slow])
 TYPES = pytest.mark.parametrize("dtype", ["float16", BFLOAT16])
 
 
-class Lines(Report):
-    """Keeps what it is told."""
-
-    def __init__(self):
-        self.said = []
-
-    def write(self, text):
-        self.said.append(text)
-
-
 def solver(text, device, batch, **options):
     """A solver of a net whose Inputs hold a batch."""
-    made = Solver(parse(text), device=device, report=Lines(), **options)
+    made = Solver(parse(text), device=device, report=Heard(), **options)
     feed(made, batch)
     return made
 

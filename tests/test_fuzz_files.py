@@ -84,13 +84,9 @@ def spoilt(kind: str, data: bytes, rng: random.Random) -> bytes:
 def solver(folder: Path):
     """A solver that has taken a snapshot."""
     from minicaffe import Solver, parse
-    from minicaffe.core.solver.report import Report
+    from minicaffe.core.solver.report import Mute
 
-    class Quiet(Report):
-        def line(self, text):
-            pass
-
-    found = Solver(parse(NET.replace("FOLDER", str(folder))), device="cpu", report=Quiet())
+    found = Solver(parse(NET.replace("FOLDER", str(folder))), device="cpu", report=Mute())
     found.step(2)
     found.snapshot()
     return found

@@ -4,7 +4,8 @@ import sys
 
 import numpy as np
 import pytest
-from half_nets import BATCH, BFLOAT16, LENET, TYPES, Lines, solver
+from half_nets import BATCH, BFLOAT16, LENET, TYPES, solver
+from kit import Heard
 from test_step_memory import EVERY_LAYER, ROOT
 
 from minicaffe import DeviceError, Net, Solver, SpecError, parse
@@ -39,7 +40,7 @@ def test_training_follows_float32(cuda, dtype):
 def test_every_layer_trains_and_a_step_allocates_nothing(few_digits, cuda, dtype):
     few = EVERY_LAYER.replace("batch_size: 100", "batch_size: 10")
     made = Solver(
-        parse(few), device=cuda, dtype=dtype, report=Lines(), test_iter=1, test_interval=9
+        parse(few), device=cuda, dtype=dtype, report=Heard(), test_iter=1, test_interval=9
     )
     made.step(2)
     if getattr(cuda.xp, "is_stand_in", False):

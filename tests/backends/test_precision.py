@@ -4,7 +4,8 @@ import copy
 
 import numpy as np
 import pytest
-from half_nets import BATCH, LENET, Lines, solver
+from half_nets import BATCH, LENET, solver
+from kit import Heard
 
 from minicaffe import Net, Solver, SpecError, parse
 from minicaffe.backends.device import PRECISIONS
@@ -46,12 +47,12 @@ def test_who_asks_for_it(cuda):
     assert not Net(parse(SINGLE), device="cuda", precision="highest").device.tf32
     assert not Net(parse(EXACT), device="cuda").device.tf32
     assert Net(parse(SINGLE), device=cuda).device.tf32
-    assert not Solver(parse(SINGLE), device=cuda, precision="highest", report=Lines()).device.tf32
+    assert not Solver(parse(SINGLE), device=cuda, precision="highest", report=Heard()).device.tf32
     assert Net(parse(PLAIN), device=cuda.of_precision("tf32")).device.tf32
     assert Net(parse(EXACT), device=cuda.of_precision("tf32")).device.precision == "highest"
-    made = Solver(parse(EXACT), device="cuda", precision="tf32", report=Lines())
+    made = Solver(parse(EXACT), device="cuda", precision="tf32", report=Heard())
     assert made.device.tf32 and made.net.device.tf32
-    assert not Solver(parse(EXACT), device=cuda, report=Lines()).device.tf32
+    assert not Solver(parse(EXACT), device=cuda, report=Heard()).device.tf32
     assert copy.deepcopy(Net(parse(SINGLE), device="cuda")).device.tf32
     told = "cpu (asked for; float32 is exact: precision tf32 needs CUDA and an A100 or later)"
     for _ in range(2):  # and once
@@ -68,7 +69,7 @@ def test_an_older_gpu_is_exact_and_says_so(cuda, monkeypatch):
 def test_what_a_run_leaves_behind_is_of_the_precision_that_it_had(cuda, tmp_path, here):
     for model, precision in ((EXACT, "tf32"), (SINGLE, "highest")):
         run = tmp_path / precision
-        made = Solver(parse(model), device="cuda", precision=precision, run=run, report=Lines())
+        made = Solver(parse(model), device="cuda", precision=precision, run=run, report=Heard())
         for name, array in BATCH.items():
             cuda.copy_from_host(made.net.blobs[name].data, np.asarray(array, np.float32))
         made.step(1)

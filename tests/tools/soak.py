@@ -68,26 +68,18 @@ def on_gpu() -> float:
 def solver(folder: Path, device: str, batch: int = 64):
     """A solver of a small net on drawn digits."""
     from minicaffe import Solver, parse
-    from minicaffe.core.solver.report import Report
-
-    class Quiet(Report):
-        def line(self, text: str) -> None:
-            pass
+    from minicaffe.core.solver.report import Mute
 
     text = MODEL.replace("FOLDER", str(folder)).replace("BATCH", str(batch))
-    return Solver(parse(text), device=device, report=Quiet(), deterministic=True)
+    return Solver(parse(text), device=device, report=Mute(), deterministic=True)
 
 
 def iterations(count: int, folder: Path, device: str = "cpu") -> Iterator[tuple[int, int]]:
     """LeNet's iterations, one after the other: how many are done, and by which process."""
     from minicaffe import Solver, read
-    from minicaffe.core.solver.report import Report
+    from minicaffe.core.solver.report import Mute
 
-    class Quiet(Report):
-        def line(self, text: str) -> None:
-            pass
-
-    found = Solver(read("lenet", "layers.mnist.source=digits"), device=device, report=Quiet())
+    found = Solver(read("lenet", "layers.mnist.source=digits"), device=device, report=Mute())
     for done in portions(count):
         found.step(done - found.iteration)
         yield done, os.getpid()

@@ -36,9 +36,8 @@ def net(keys="", batch=4, transform=PLAIN, phase="TRAIN", **options):
 
 def passes(given, count, first=0):
     given.context.passes = first
-    host, found = given.device.to_host, []
-    for _ in range(count):
-        found.append([np.array(host(blob)) for blob in given.forward().values()])
+    host = given.device.to_host
+    found = [[np.array(host(blob)) for blob in given.forward().values()] for _ in range(count)]
     return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
 
@@ -186,28 +185,17 @@ def test_a_damaged_picture_is_skipped_and_counted(folder, capsys):
 
 
 def test_a_solver_tells_its_report_of_what_is_damaged(folder):
-    from minicaffe.core.solver.report import Report
-
     damage(folder, 5)
-    told = []
-
-    class Told(Report):
-        def event(self, text):
-            told.append(text)
-
-        write = event
-
+    heard = kit.Heard()
     text = TRAINED.format(
         keys="on_error: skip, workers: 1, shuffle: false, split: 0", transform=PLAIN
     )
-    Solver(
-        parse(text), device="cpu", report=Told(), test_iter=3, snapshot_after_train=False
-    ).solve()
-    assert [line for line in told if "replaced" in line][:2] == [
+    Solver(parse(text), device="cpu", report=heard, test_iter=3, snapshot_after_train=False).solve()
+    assert [line for line in heard.lines if "replaced" in line][:2] == [
         "d: damaged pictures of set in epoch 1 of TEST: 1, samples replaced by the next: 1",
         "d: damaged pictures of set in epoch 1 of TRAIN: 1, samples replaced by the next: 1",
     ]
-    assert sum("d: skipped: set/b/5.png: is not a picture" in line for line in told) == 2
+    assert sum("d: skipped: set/b/5.png: is not a picture" in line for line in heard.lines) == 2
 
 
 def test_where_all_are_damaged_there_is_an_end(folder):

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 from core.solver.twins import numbers
-from half_nets import BATCH, LENET, Lines
+from half_nets import BATCH, LENET
 from half_nets import solver as half_solver
-from kit import model_of, refusal, registered
+from kit import Heard, model_of, refusal, registered
 
 from minicaffe import DataError, Solver, parse
 from minicaffe.backends import cpu
@@ -102,7 +102,7 @@ def folder(tmp_path, here):
 
 
 def made(spec, device="cpu", **settings):
-    return Solver(spec, device=device, report=Lines(), **settings)
+    return Solver(spec, device=device, report=Heard(), **settings)
 
 
 def everything(solver):
@@ -167,9 +167,9 @@ def test_what_is_said_of_a_blob(folder):
 
 def test_an_iteration_that_cannot_be_saved_is_told(folder):
     solver = made(spoilt("what: data"), snapshot_prefix=str(folder / "gone" / "net"))
-    solver.report = report = Lines()
+    solver.report = report = Heard()
     assert "minicaffe replay" not in diverges(solver)
-    assert "the iteration that diverged: " in "".join(report.said)
+    assert "the iteration that diverged: " in "".join(report.lines)
 
 
 def test_a_parameter_that_is_no_number(device):

@@ -67,7 +67,7 @@ def test_gradients_beyond_float16_are_told_at_the_end(cuda):
     before = made.net.weights()
     made.solve()
     same_numbers(made.net.weights(), before)
-    assert made.report.said[-1] == (
+    assert made.report.lines[-1] == (
         "3 iterations passed over: gradients beyond float16; loss_scale is 1.09951e+12"
     )
 

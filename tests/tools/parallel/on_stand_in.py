@@ -14,7 +14,7 @@ import numpy as np
 from minicaffe import Solver, parse
 from minicaffe.backends.replay.replay import CudaGraph
 from minicaffe.core.communicator import device_of
-from minicaffe.core.solver import Report
+from minicaffe.core.solver.report import Mute
 from minicaffe.tools.parallel import ranks, world
 
 MODEL = """
@@ -32,19 +32,12 @@ solver: {base_lr: 0.05, momentum: 0.9, clip_gradients: 2, iter_size: 2, max_iter
 """
 
 
-class Quiet(Report):
-    """Says nothing but what went wrong."""
-
-    def write(self, text):
-        """Nothing."""
-
-
 def trained(device, communicator, sync="true", iterations=7, dtype="float64"):
     """Losses, weights, and what of an iteration was in graphs."""
     text = MODEL.replace("SYNC", sync)
     if dtype == "float16":  # of which statistics are not summed over ranks
         text = text.replace(f"type: BatchNorm, sync: {sync}", "type: TanH")
-    options = {"engine": "implicit", "report": Quiet(), "snapshot_after_train": False}
+    options = {"engine": "implicit", "report": Mute(), "snapshot_after_train": False}
     solver = Solver(parse(text), device=device, dtype=dtype, communicator=communicator, **options)
     losses = []
     for _ in range(iterations):

@@ -7,8 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from core.solver.twins import Quiet
-from kit import refusal
+from kit import Heard, refusal
 from tools.parallel.in_threads import on_ranks
 from tools.parallel.test_same_run import shared, text, text_with  # noqa: F401
 
@@ -27,18 +26,8 @@ def small_nets_share_the_update(monkeypatch):
 
 
 def made(ranks, model=None, **settings):
-    given = {"device": "cpu", "deterministic": True, "report": Said()} | settings
+    given = {"device": "cpu", "deterministic": True, "report": Heard()} | settings
     return Solver(parse(model or text()), communicator=ranks, **given)
-
-
-class Said(Quiet):
-    """Remembers the lines."""
-
-    def __init__(self):
-        self.lines = []
-
-    def line(self, told):
-        self.lines.append(told)
 
 
 def refused(model, size=2, error=SpecError):
