@@ -12,13 +12,7 @@ import numpy as np
 
 from minicaffe.backends.cuda.capture import COUNTERS, arrived
 from minicaffe.backends.cuda.device import multiprocessors
-from minicaffe.backends.cuda.launch import (
-    THREADS,
-    in_sum_type,
-    launch,
-    launch_blocks,
-    launch_typed,
-)
+from minicaffe.backends.cuda.launch import THREADS, in_sum_type, launch, launch_blocks, launch_typed
 from minicaffe.core.ops.geometry import lift
 
 ROWS = 4  # of outputs, that a thread has one below the other
