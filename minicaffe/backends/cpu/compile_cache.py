@@ -24,6 +24,7 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 from minicaffe import __version__
+from minicaffe.core.interrupt import Held
 from minicaffe.storage import caches
 
 SOURCES = 4  # states of the sources whose loops stay on disk
@@ -43,13 +44,14 @@ class Kept(NullCache):
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """The loop for a signature as it was kept, or None: Numba then compiles it."""
-        context.refresh()
-        try:
-            code = _read(*self._file(signature, context))
-            return CompileResult._rebuild(context, *pickle.loads(code))
-        except Exception:  # whatever the disk, pickle or LLVM say of it
-            _can_keep()
-            return None
+        with Held():  # LLVM asks Python for the code, and goes on without it where an exception comes
+            context.refresh()
+            try:
+                code = _read(*self._file(signature, context))
+                return CompileResult._rebuild(context, *pickle.loads(code))
+            except Exception:  # whatever the disk, pickle or LLVM say of it
+                _can_keep()
+                return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Keep a compiled loop, if that can be."""

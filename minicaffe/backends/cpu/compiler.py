@@ -16,6 +16,8 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_machinery import PassManager
 
+from minicaffe.core.interrupt import Held
+
 # Those of Numba's that loops need: no closure, no `with` and no sum of whole arrays is in them.
 PASSES = (
     untyped_passes.TranslateByteCode,
@@ -93,6 +95,11 @@ class LoopCompiler(Compiler):
             manager.add_pass(one, one.__name__)
         manager.finalize()
         return [manager]
+
+    def compile_extra(self, function: Any) -> Any:
+        """Compile a function. A signal waits: LLVM calls Python, where an exception would be lost."""
+        with Held():
+            return super().compile_extra(function)
 
 
 class InnerCompiler(LoopCompiler):

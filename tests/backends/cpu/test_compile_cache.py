@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -205,6 +206,23 @@ def test_what_numba_cannot_load_is_made_anew(kept, content):
     file.write_bytes(kept.digest(key, content) + content)
     assert not found()
     assert found()
+
+
+@pytest.mark.parametrize("known, callback", [(0, "getbuffer"), (0, "notify"), (1, "getbuffer")])
+def test_ctrl_c_waits_where_llvm_calls_python(kept, known, callback):
+    """An exception would be lost there, and LLVM would go on without the code that it asked for."""
+
+    def press(frame, event, _):
+        if event == "call" and frame.f_code.co_name == f"_raw_object_cache_{callback}":
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    assert not known or not found()
+    loop = module.compiled(double)
+    sys.setprofile(press)
+    with pytest.raises(KeyboardInterrupt):
+        loop(4)
+    assert sys.getprofile() is None and loop(4) == 8
 
 
 def context():
