@@ -432,7 +432,8 @@ def update(rule, weight, diff, history, numbers, parts, penalty, scale, skip):
     rows = numbers, numbers.shape[1], parts.there, len(parts.there)
     settings = *rows, int(penalty == "L1"), number(scale, weight), skip
     arrays = weight, diff, history[0], history[1] if len(history) > 1 else None
-    launch("update", weight.size, weight, *arrays, *settings, of=(rule,))
+    grid = (min(-(-weight.nbytes // (16 * THREADS)), GRID),)
+    launch_blocks("update", grid, (weight, rule), weight.size, *arrays, *settings)
 
 
 def over(entries: Any, types: tuple[Any, ...], *args: Any) -> tuple[Any, ...]:

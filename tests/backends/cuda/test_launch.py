@@ -1,5 +1,6 @@
 """Every kernel gives the same bits whatever the order and the number of its threads."""
 
+import itertools
 import re
 from importlib import resources
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.cuda import launch
 from minicaffe.backends.cuda.capture import arrived
+from minicaffe.backends.formulas import RULES
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import batch, channels, nan_guard, pool, random, update
 from minicaffe.core.ops import elementwise as functions
@@ -268,6 +270,32 @@ ROWS["update, nesterov"] = rule("nesterov", 1, 0.5, 0.75)
 ROWS["update, scaled"] = rule("scaled", 1, 0.5, 0.75, 0.25, 0.125)
 ROWS["update, adadelta"] = rule("adadelta", 2, 0.5, 0.75, 0.125)
 ROWS["update, adam"] = rule("adam", 2, 0.5, 0.75, 0.875, 0.125, 0.0625)
+
+
+@pytest.mark.parametrize("order", ["forward", "reversed", "random"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_an_update_of_pieces_that_begin_anywhere(cuda, monkeypatch, dtype, order):
+    """Ends of parts within what is taken 16 bytes at a time, a rest, and what lies beside the pieces."""
+    monkeypatch.setattr(cuda.xp, "thread_order", order, raising=False)
+    table = np.array([[0.5, 0.75, 0.875, 0.125, 0.0625, 0.5], [0.25, 0.5, 0.75, 0.5, 0.125, 0.0]])
+    ends = [(11, 1), (12, 0), (16, 1), (33, 0), (40, 1), (2000, 0)]
+    pieces = (0, 0, 0, 0), (8, 0, 16, 8), (1, 1, 1, 1), (0, 0, 0, 1), (3, 0, 0, 0), (0, 8, 5, 0)
+    for starts, size in itertools.product(pieces, (1, 15, 16, 43, 1999)):
+        rows = [next(n for end, n in ends if i < end) for i in range(size)]
+        parts = update.Parts([*(one for one in ends if one[0] < size), (size, rows[-1])], cuda)
+        hosts = [np.abs(host) for host in numbers(size, *[(2020,)] * 4, dtype=dtype)]
+        arrays = [put(cuda, host) for host in hosts]
+        w, d, *history = (a[at : at + size] for a, at in zip(arrays, starts, strict=True))
+        skip = put(cuda, [0], np.int32)
+        update.update("adam", w, d, history, put(cuda, table), parts, "L2", 0.5, None, skip)
+        here = [host[at : at + size] for host, at in zip(hosts, starts, strict=True)]
+        w, d, *history = (host.astype(float) for host in here)
+        *settings, decay = table[rows].T
+        step, *after = RULES["adam"][0](w, 0.5 * d + decay * w, *history, *settings)
+        for host, new in zip(here, (w - step, step, *after), strict=True):
+            host[:] = new
+        for array, host in zip(arrays, hosts, strict=True):
+            close(cuda, array, host)
 
 
 @row

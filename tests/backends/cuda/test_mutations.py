@@ -80,6 +80,11 @@ def pieces(cuda, monkeypatch):
     test_launch.test_squares_of_a_piece_that_begins_anywhere(cuda, np.float32)
 
 
+def steps(cuda, monkeypatch):
+    check = test_launch.test_an_update_of_pieces_that_begin_anywhere
+    check(cuda, monkeypatch, np.float32, "forward")
+
+
 def totals(cuda, monkeypatch):
     as_numpy(cuda, "sums", np.float64, 1e-12)
 
@@ -242,8 +247,10 @@ four pixels of a row for a window | implicit | * wide + window % | * 2 + window 
 the last of equal pixels | implicit | (pair.of[k] > best) | (pair.of[k] >= best) | pools
 a bias left out of what is pooled | implicit | finished(sums[i][j + v + k], at + k, row) | O(sums[i][j + v + k]) | pools
 a mask that lets zero pass | types | S(mask[at]) > 0 | S(mask[at]) >= 0 | masks
-a row of numbers of the neighbours | update | entry < parts | entry <= parts | rules
-numbers that are always the first row's | update | parts[2 * low + 1] * columns | 0 | rules
+a row of numbers of the neighbours | update | entry < parts | entry + 1 < parts | rules
+numbers that are always the first row's | update | parts[2 * part + 1] * columns | 0 | rules
+an end of a part within a pack | update | i + many <= (unsigned)parts | i < (unsigned)parts | steps
+neighbours that stay in a part | update | while (entry >= (unsigned)parts[2 * part]) ++part; |  | steps
 half a key | random | key[0], key[1] | key[0], key[0] | drawn
 a gradient of the sum, not the mean | softmax | dx ? S(*dloss) / S(*normalizer) | dx ? S(*dloss) | lost
 ignored labels that learn | nll | label == T(ignore) | label == T(ignore - 1) | lost
