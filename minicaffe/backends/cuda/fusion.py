@@ -43,7 +43,7 @@ from minicaffe.backends.launch_listener import Asked, heard, hearing
 NORMALISED, FILL = ("moments", "normalise"), "fill"
 # What can be one with what comes next
 FIRST = {*NORMALISED, "implicit", "scale", "gradients", "softmax_loss"}
-FIRST |= {"dropout_gradient", "max_pool_gradient", "ave_pool_gradient"}
+FIRST |= {"dropout_gradient", "max_pool_gradient", "max_pool_gradient_2x2", "ave_pool_gradient"}
 
 
 class Joined:

@@ -29,7 +29,7 @@ from minicaffe.backends.cuda.launch import (
 )
 from minicaffe.backends.dispatch import OpTable, flag, number
 from minicaffe.backends.launch_listener import ask
-from minicaffe.core.ops.geometry import numbers_of
+from minicaffe.core.ops.geometry import Window, numbers_of
 from minicaffe.core.ops.rows import Affine, by_channel
 
 MANY = 2**16  # threads that are enough to keep a device busy
@@ -37,6 +37,7 @@ COUNTS, APART = 1, 2  # the labels that count are the normalizer; or to be added
 OF = ("values", "squares", "magnitudes")  # what can be summed, by its number in sums.cu
 LEAST = 1e-20  # a smaller probability counts as this (Caffe's kLOG_THRESHOLD)
 REACH, CHANNELS = 2, 16  # of windows across channels in registers, and channels of a thread
+HALVES = Window((2, 2), (2, 2))
 SAMPLES = 8  # that a thread of the loop-free im2col takes its entry of
 OWN = 2**26  # multiply-adds up to which one product is our kernel: the launch takes longest
 BLOCK = 8  # random numbers of float32 from one step of the counter
@@ -302,6 +303,17 @@ def _pool_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:
     return (*image.shape[2:], *window.kernel, *window.pad, *window.stride, *pooled.shape[2:])
 
 
+@row("pool.max_pool_gradient")
+def max_pool_gradient(dy, which, window, out):
+    n, c, *image = out.shape
+    if window == HALVES:
+        total, sizes = n * c * math.prod(-(-size // 2) for size in image), (*image, *dy.shape[2:])
+        launch("max_pool_gradient_2x2", total, out, dy, which, *sizes, None, out)
+    else:
+        sizes = _pool_sizes(out, window, dy)
+        launch("max_pool_gradient", out.size, out, dy, which, *sizes, None, out)
+
+
 @kernel("interp.interp")
 def interp(x, rows, columns, out):
     (h, w), (oh, ow) = x.shape[2:], out.shape[2:]
@@ -475,9 +487,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     ),
     "pool.max_pool": lambda x, window, out, which: over(
         out, (out,), x, *_pool_sizes(x, window, out), out, which
-    ),
-    "pool.max_pool_gradient": lambda dy, which, window, out: over(
-        out, (out,), dy, which, *_pool_sizes(out, window, dy), None, out
     ),
     "pool.ave_pool": lambda x, window, out: over(out, (out,), x, *_pool_sizes(x, window, out), out),
     "pool.ave_pool_gradient": lambda dy, window, out: over(

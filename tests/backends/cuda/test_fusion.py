@@ -48,6 +48,11 @@ def max_pool(device, dtype, out):
     return lambda: pool.max_pool_gradient(dy, which, POOL, out, None, None)
 
 
+def max_pool_2x2(device, dtype, out):
+    dy, which = given_pooled(device, dtype)
+    return lambda: pool.max_pool_gradient(dy, which, Window((2, 2), (2, 2)), out, None, None)
+
+
 def ave_pool(device, dtype, out):
     dy, _ = given_pooled(device, dtype)
     return lambda: pool.ave_pool_gradient(dy, POOL, out, None)
@@ -79,8 +84,11 @@ def test_a_product_ends_in_a_relu(cuda, work, dtype):
     check(cuda, work, dtype, shape, lambda y: partial(elementwise.forward, "ReLU", y, (), y))
 
 
+GRADIENTS = [input_gradient, product_in_parts, max_pool, max_pool_2x2, ave_pool, dropout]
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("work", [input_gradient, product_in_parts, max_pool, ave_pool, dropout])
+@pytest.mark.parametrize("work", GRADIENTS)
 def test_a_gradient_ends_in_that_of_a_relu(cuda, work, dtype):
     top = given(cuda, dtype)[1]
 

@@ -14,6 +14,7 @@ from core.ops import (
     launch_rows_pooling,
     launch_rows_recurrent,
 )
+from core.ops import references as ref
 from core.ops.cases import blank, close, numbers, put
 from core.ops.launch_rows import drawn, plain, summed, table
 
@@ -21,6 +22,7 @@ from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.cuda import launch
 from minicaffe.backends.cuda.capture import arrived
+from minicaffe.backends.cuda.fusion import joined
 from minicaffe.backends.formulas import RULES
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import batch, channels, nan_guard, pool, random, update
@@ -43,7 +45,9 @@ from minicaffe.errors import ShapeError
 
 CONV = Window((3, 2), (2, 1), (1, 2), (1, 2))  # image 7 x 6, columns 4 x 8
 POOL = Window((3, 2), (2, 3), (1, 1))  # image 7 x 6, pooled 4 x 3
+HALVES = Window((2, 2), (2, 2))
 ROWS, row = table()
+in_every_order = pytest.mark.parametrize("order", ["forward", "reversed", "random"])
 
 
 IMAGES, COLUMNS = (3, 3, 7, 6), (3, 18, 32)
@@ -136,6 +140,37 @@ def max_pool_gradient(device, dtype):
     won, share = blank(device, dy.shape, bool), blank(device, dy.shape, dtype)
     dy, dx = put(device, dy), blank(device, (2, 3, 7, 6), dtype)
     return lambda: pool.max_pool_gradient(dy, which, POOL, dx, won, share), [dx]
+
+
+@row
+def max_pool_gradient_2x2(device, dtype):
+    which = put(device, np.random.default_rng(1).integers(-1, 4, (2, 3, 4, 4)), np.int32)
+    dy, dx = *drawn(device, dtype, which.shape), blank(device, (2, 3, 8, 8), dtype)
+    given = HALVES, dx, blank(device, dy.shape, bool), blank(device, dy.shape, dtype)
+    return lambda: pool.max_pool_gradient(dy, which, *given), [dx]
+
+
+@in_every_order
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_windows_2_x_2_in_images_of_any_size(cuda, monkeypatch, dtype, order):
+    """The last row and column in a window or in none, no two of a row side by side; to the bit, with a mask too."""
+    monkeypatch.setattr(cuda.xp, "thread_order", order, raising=False)
+    sizes = ((4, 6), (2, 3)), ((5, 7), (2, 3)), ((5, 7), (3, 4)), ((3, 6), (1, 3)), ((1, 1), (1, 1))
+    for (image, pooled), x_at, top_at in itertools.product(sizes, (2, 3), (None, 4, 5)):
+        dy, top = numbers(1, (2, 3, *pooled), (300,), dtype=dtype)
+        dy[0], which = -0.0, np.random.default_rng(2).integers(-1, 4, dy.shape)
+        expected, host = ref.max_pool_gradient(dy, which, HALVES, (2, 3, *image)), top.copy()
+        x, mask = put(cuda, host), put(cuda, top)
+        dx = x[x_at : x_at + expected.size].reshape(expected.shape)
+        with joined():
+            given = put(cuda, dy), put(cuda, which, np.int32), HALVES, dx, None, None
+            pool.max_pool_gradient(*given)
+            if top_at:
+                y = mask[top_at : top_at + dx.size].reshape(dx.shape)
+                functions.gradient("ReLU", dx, y, y, (), dx)
+                expected *= top[top_at : top_at + dx.size].reshape(dx.shape) > 0
+        host[x_at : x_at + dx.size] = expected.ravel()
+        assert cuda.to_host(x).tobytes() == host.tobytes()
 
 
 @row
@@ -272,7 +307,7 @@ ROWS["update, adadelta"] = rule("adadelta", 2, 0.5, 0.75, 0.125)
 ROWS["update, adam"] = rule("adam", 2, 0.5, 0.75, 0.875, 0.125, 0.0625)
 
 
-@pytest.mark.parametrize("order", ["forward", "reversed", "random"])
+@in_every_order
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_an_update_of_pieces_that_begin_anywhere(cuda, monkeypatch, dtype, order):
     """Ends of parts within what is taken 16 bytes at a time, a rest, and what lies beside the pieces."""

@@ -85,6 +85,10 @@ def steps(cuda, monkeypatch):
     check(cuda, monkeypatch, np.float32, "forward")
 
 
+def halves(cuda, monkeypatch):
+    test_launch.test_windows_2_x_2_in_images_of_any_size(cuda, monkeypatch, np.float32, "forward")
+
+
 def totals(cuda, monkeypatch):
     as_numpy(cuda, "sums", np.float64, 1e-12)
 
@@ -243,6 +247,11 @@ packs that are looked at twice | watch | i += AHEAD * threads | i += threads | p
 every other number of 16 bits lost | mma | (&both)[1] = values[1] | (&both)[1] = values[0] | cores
 columns of a warp for its neighbour | mma | / 32 % 4 * 4 * TN | / 32 % 2 * 4 * TN | cores
 a ReLU left out | implicit | if (relu && value <= 0) value = 0; |  | relu
+two of a row that lie apart | pool | paired = w % 2 == 0 && | paired = | halves
+a mask that begins between two | pool | (size_t)mask | (size_t)dx | halves
+a zero below zero | pool | 0 + S(dy[window]) | S(dy[window]) | halves
+a window of the next row | pool | oy < oh && ox < ow | oy < oh | halves
+an entry of the next row | pool | if (2 * ox + 1 < w) |  | halves
 four pixels of a row for a window | implicit | * wide + window % | * 2 + window % | pools
 the last of equal pixels | implicit | (pair.of[k] > best) | (pair.of[k] >= best) | pools
 a bias left out of what is pooled | implicit | finished(sums[i][j + v + k], at + k, row) | O(sums[i][j + v + k]) | pools

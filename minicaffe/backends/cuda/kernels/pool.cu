@@ -55,6 +55,44 @@ __global__ void max_pool_gradient(int total, const T* dy, const int* which, int 
   }
 }
 
+// The same of windows 2 x 2 in steps of 2, without padding, none of which holds what another does. A thread per window
+// reads it once and writes its entries, two of a row at once where they lie so; those of a last row or column that are
+// in no window are a window's of which there is no gradient.
+//
+//   image 5 wide, two windows:      0 0 | 1 1 | -
+template <typename T>
+__global__ void max_pool_gradient_2x2(int total, const T* dy, const int* which, int h, int w, int oh,
+                                      int ow, const T* mask, T* dx) {
+  typedef typename Sum<T>::type S;
+  typedef Pack<T, 2> Pair;
+  const unsigned across = ((unsigned)w + 1) / 2, down = ((unsigned)h + 1) / 2;
+  const bool paired = w % 2 == 0 && ((size_t)dx | (size_t)mask) % sizeof(Pair) == 0;
+  for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
+       index += blockDim.x * gridDim.x) {
+    const unsigned line = (unsigned)index / across, outer = line / down;
+    const int ox = index - line * across, oy = line - outer * down;
+    const bool pooled = oy < oh && ox < ow;
+    const size_t window = ((size_t)outer * oh + oy) * ow + ox;
+    const int winner = pooled ? which[window] : -1;
+    const S sum = pooled ? 0 + S(dy[window]) : S(0);  // as of several: 0, where dy is -0
+    size_t at = ((size_t)outer * h + 2 * oy) * w + 2 * ox;
+    for (int i = 0; i < 2 && 2 * oy + i < h; ++i, at += w) {
+      const T left = T(winner == 2 * i ? sum : S(0)), right = T(winner == 2 * i + 1 ? sum : S(0));
+      if (paired) {
+        Pair both = {left, right};
+        if (mask) {
+          const Pair tops = *reinterpret_cast<const Pair*>(mask + at);
+          both = {masked(left, tops.of, 0), masked(right, tops.of, 1)};
+        }
+        *reinterpret_cast<Pair*>(dx + at) = both;
+      } else {
+        dx[at] = masked(left, mask, at);
+        if (2 * ox + 1 < w) dx[at + 1] = masked(right, mask, at + 1);
+      }
+    }
+  }
+}
+
 // The length that an average divides by: the window clipped to the padded image.
 __device__ inline int clipped(int start, int kernel, int size, int pad) {
   const int end = start + kernel < size + pad ? start + kernel : size + pad;
