@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from check_gpu_layers import Finding, engines, is_lost, layers
+from machine import gpu_at_work
 from turns import one_line
 
 from minicaffe.backends import device as backend
@@ -214,39 +215,64 @@ def solver_of(text: str, device: Device, graph: bool) -> Solver:
 
 
 def rates(device: Device) -> Iterator[Row]:
-    """Copies, products of matrices, a convolution by each engine, and the two that the paper compares."""
+    """Copies, products of matrices, a convolution by each engine, and the two that the paper compares.
+
+    All of random numbers: on zeros a GPU draws less power, and may clock higher. Beside a rate stands, where
+    nvidia-smi tells it, what the GPU was like while it did the same.
+    """
     xp = device.xp
     with device.current():
-        one, other = (xp.zeros(COPIED, np.uint8) for _ in range(2))
-        ms = least(device, partial(xp.copyto, one, other))
-        yield "copy on the device", f"{2 * COPIED / ms / 1e6:.0f} GB/s", ""
+        one, other = xp.empty(COPIED, np.uint8), drawn(device, COPIED, np.uint8)
+        ms, state = timed(device, partial(xp.copyto, one, other))
+        yield "copy on the device", f"{2 * COPIED / ms / 1e6:.0f} GB/s{state}", ""
         for dtype in TYPES:
-            a, b, out = (xp.zeros((MATRIX, MATRIX), dtype) for _ in range(3))
-            ms = least(device, partial(gemm, a, b, out))
-            yield f"cuBLAS in {dtype}", f"{2 * MATRIX**3 / ms / 1e9:.1f} TFLOP/s", ""
+            a, b = (drawn(device, (MATRIX, MATRIX), dtype) for _ in range(2))
+            out = xp.empty((MATRIX, MATRIX), dtype)
+            ms, state = timed(device, partial(gemm, a, b, out))
+            yield f"cuBLAS in {dtype}", f"{2 * MATRIX**3 / ms / 1e9:.1f} TFLOP/s{state}", ""
     n, channels, size = LARGE
     large = ConvGeometry(n, channels, (size, size), channels, Window((3, 3), (1, 1), (1, 1)))
-    for name, ms in forward_times(device, large, ("implicit", "winograd", "batched")).items():
+    names = ("implicit", "winograd", "batched")
+    for name, (ms, state) in forward_times(device, large, names).items():
         speed = 2 * large.multiply_adds / ms / 1e9
-        yield f"3 x 3 of {channels} channels, {name}", f"{ms:.3f} ms, {speed:.1f} TFLOP/s", ""
+        yield (
+            f"3 x 3 of {channels} channels, {name}",
+            f"{ms:.3f} ms, {speed:.1f} TFLOP/s{state}",
+            "",
+        )
     lenets = ConvGeometry(BATCH, 20, (12, 12), 50, Window((5, 5)))
     times = forward_times(device, lenets, ("caffe", "loopfree"))
-    told = ", ".join(f"{name} {ms:.3f} ms" for name, ms in times.items())
+    told = ", ".join(f"{name} {ms:.3f} ms{state}" for name, (ms, state) in times.items())
     yield f"the paper's two, LeNet's conv2, batch {BATCH}", told, ""
 
 
-def forward_times(device: Device, g: ConvGeometry, names: tuple[str, ...]) -> dict[str, float]:
-    """The ms of a forward pass by some engines."""
+def forward_times(
+    device: Device, g: ConvGeometry, names: tuple[str, ...]
+) -> dict[str, tuple[float, str]]:
+    """The ms of a forward pass by some engines, each with what the GPU was like."""
     found, xp = {}, device.xp
     with device.current():
-        x, y, weight = (
-            xp.zeros(shape, np.float32) for shape in (g.x_shape, g.y_shape, g.weight_shape)
-        )
+        x, weight = (drawn(device, shape, np.float32) for shape in (g.x_shape, g.weight_shape))
+        y = xp.empty(g.y_shape, np.float32)
         for name in names:
             plan = conv.plan(g, np.dtype(np.float32), device, name, conv.CAP, True, None)
             work = xp.empty(plan.workspace, np.float32)
-            found[name] = least(device, partial(plan.forward, x, weight, None, y, work))
+            found[name] = timed(device, partial(plan.forward, x, weight, None, y, work))
     return found
+
+
+def drawn(device: Device, shape: Any, dtype: Any) -> Any:
+    """Random numbers on the device, of a normal distribution; or all bytes, each as likely as the others."""
+    random = np.random.default_rng(0)
+    if dtype == np.uint8:
+        return device.asarray(random.integers(0, 256, shape, np.uint8))
+    return device.asarray(random.standard_normal(shape).astype(dtype))
+
+
+def timed(device: Device, work: Callable[[], Any]) -> tuple[float, str]:
+    """The least ms of some work, and in brackets what the GPU is like while it does it, if that is known."""
+    ms, state = least(device, work), gpu_at_work(device, work)
+    return ms, f" ({state})" if state else ""
 
 
 def least(device: Device, work: Callable[[], Any], repeats: int = 5) -> float:

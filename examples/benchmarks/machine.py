@@ -8,15 +8,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STATUS = Path("/proc/self/status")  # of Linux
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # taken away from everything that is measured
+
+# What a GPU does depends on these: it clocks lower where it draws much power, or is hot
+OF_GPU = ("clocks.sm", "power.draw", "temperature.gpu")
 
 
 def describe() -> dict[str, object]:
@@ -66,6 +71,35 @@ def gpu(name: str) -> dict[str, object]:
     device = backend.device(name)
     found = device.xp.cuda.runtime.getDeviceProperties(device.number)["name"]
     return {"cupy": device.xp.__version__, "gpu": found.decode()}
+
+
+def nvidia_smi(*fields: str) -> list[str]:
+    """The command that asks for such fields of all GPUs, a line each; empty where there is no nvidia-smi."""
+    found = shutil.which("nvidia-smi")
+    return [found, f"--query-gpu={','.join(fields)}", "--format=csv,noheader"] if found else []
+
+
+def gpu_at_work(device: Any, work: Callable[[], Any], seconds: float = 5) -> str:
+    """The clock, power and temperature of a CUDA device while it does some work again and again.
+
+    As `1980 MHz, 650.10 W, 61 C`, the power a mean of up to a second; nothing where nvidia-smi is missing or
+    fails, or says nothing in so many seconds.
+    """
+    if not (command := nvidia_smi(*OF_GPU)):
+        return ""
+    bus = getattr(device.xp.cuda.runtime, "deviceGetPCIBusId", str)  # its numbers are not CUDA's
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    process = subprocess.Popen([*command, "-i", bus(device.number)], **pipes)
+    try:
+        until = time.monotonic() + seconds
+        while process.poll() is None and time.monotonic() < until:
+            work()
+            device.synchronize()
+    finally:
+        process.kill()
+        said = process.communicate()[0]
+    ok = process.returncode == 0 and said.count(",") == len(OF_GPU) - 1
+    return f"{said.strip()} C" if ok else ""
 
 
 def processor() -> str:

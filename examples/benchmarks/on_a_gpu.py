@@ -6,7 +6,8 @@
 Each phase is a process of its own: one that fails, hangs or loses the CUDA context ends no other; but where
 the gate finds that CUDA does not work, nothing else is run. A phase's output goes to DIR/PHASE.log while it
 runs; what became of all of them, with their last lines, to DIR/on_a_gpu.json after each. The results of other
-scripts lie there too, row by row: `readme.py --from DIR` keeps them, and puts them into the pages. Phases that
+scripts lie there too, row by row: `readme.py --from DIR` keeps them, and puts them into the pages. Where
+there is nvidia-smi, the clock, power and temperature of each GPU go to DIR/gpu.csv, each second. Phases that
 compare need PyTorch, the sanitizers NVIDIA's. The card's settings are left as they are.
 """
 
@@ -23,13 +24,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from machine import describe, free_environment
+from machine import OF_GPU, describe, free_environment, nvidia_smi
 from measure import NETS, ROOT, write
 
 HERE = Path(__file__).resolve().parent
 REST = 5  # seconds that are kept to write what was found
 LEAST = 10  # seconds, of which no phase is worth beginning with less
 SHOWN = 240  # characters of a line
+CLOCK = "%Y/%m/%d %H:%M:%S"  # as nvidia-smi writes a time
 # Tests of what is likeliest to differ between CUDA and the stand-in; and some that a sanitizer has time for
 TELLING = [
     "test_cublas",
@@ -141,7 +143,32 @@ def main() -> None:
         if name not in known:
             parser.error(f"unknown phase {name!r}; there are {', '.join(known)}")
     wanted = [phase for phase in course if phase.name in (args.only or known)]
-    sys.exit(0 if run(wanted, into, time.monotonic() + 60 * args.minutes) else 1)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends what was started, as Ctrl-C
+    with sampled(into):
+        fine = run(wanted, into, time.monotonic() + 60 * args.minutes)
+    sys.exit(0 if fine else 1)
+
+
+@contextlib.contextmanager
+def sampled(into: Path) -> Iterator[None]:
+    """Meanwhile nvidia-smi, where there is one, writes down each second what each GPU is like."""
+    command = nvidia_smi("timestamp", "index", *OF_GPU)
+    if not command:
+        yield
+        return
+    with open(into / "gpu.csv", "wb") as file:
+        process = subprocess.Popen(
+            [*command, "-lms", "1000"],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait()
 
 
 def run(wanted: list[Phase], into: Path, until: float) -> bool:
@@ -174,7 +201,7 @@ def run(wanted: list[Phase], into: Path, until: float) -> bool:
 
 def attempt(phase: Phase, log: Path, seconds: float) -> dict:
     """What became of a phase, in so many seconds."""
-    began = time.monotonic()
+    began, clock = time.monotonic(), time.strftime(CLOCK)
     with open(log, "wb") as file:
         process = subprocess.Popen(
             phase.command,
@@ -196,7 +223,8 @@ def attempt(phase: Phase, log: Path, seconds: float) -> dict:
             process.wait()
     lines = log.read_text(errors="replace").splitlines()[-phase.lines :]
     took = round(time.monotonic() - began, 1)
-    return {"state": state, "seconds": took, "lines": [line[:SHOWN] for line in lines]}
+    shown = [line[:SHOWN] for line in lines]
+    return {"state": state, "began": clock, "seconds": took, "lines": shown}
 
 
 def environment(into: Path) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """examples/benchmarks/check_gpu.py, whole, on a GPU or the stand-in; and faults that it is to find."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from minicaffe.errors import DeviceError
 sys.path.append(str(Path(__file__).parent))
 import check_gpu
 import check_gpu_layers
+import machine
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +55,53 @@ def test_all_is_well(cuda, monkeypatch, capsys, request):
 def test_without_a_gpu_it_says_so(capsys):
     assert check_gpu.main(["--device", "cpu"]) == 2
     assert capsys.readouterr().err.startswith("check_gpu: this check is for a GPU; here is cpu")
+
+
+def test_rates_are_of_random_numbers(cuda, monkeypatch):
+    """On zeros a GPU draws less power, and may clock higher."""
+    spans = []
+
+    def least(device, work):
+        arrays = [device.to_host(a) for a in work.args if hasattr(a, "dtype")]
+        spans.append([len({*a.ravel().tolist()}) for a in arrays])
+        return 1.0
+
+    monkeypatch.setattr(check_gpu, "least", least)
+    list(check_gpu.rates(cuda))
+    copied, *others = spans
+    assert copied[1] == 256 and len(others) == len(check_gpu.TYPES) + 5
+    assert all(min(numbers[:2]) > 30 for numbers in others)
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("sleep 0.2; echo 1980 MHz, 650.10 W, 61", "1980 MHz, 650.10 W, 61 C"),
+        ("echo No devices were found; exit 6", ""),
+        ("echo what is this", ""),
+        ("exec sleep 600", ""),
+    ],
+)
+def test_what_the_gpu_is_like_stands_beside_a_rate(cuda, tmp_path, monkeypatch, does, told):
+    """While it works, and where nvidia-smi is there and says it."""
+    calls, tool = [], tmp_path / "nvidia-smi"
+    tool.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/asked\n{does}\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    seconds = 1 if "600" in does else 60
+    assert machine.gpu_at_work(cuda, lambda: calls.append(1), seconds) == told
+    assert calls or not told
+    fields, *_, which, device = (tmp_path / "asked").read_text().split()
+    assert fields == "--query-gpu=clocks.sm,power.draw,temperature.gpu"
+    assert which == "-i" and device
+    monkeypatch.setattr(check_gpu, "gpu_at_work", lambda *_: told)
+    rows = {what: found for what, found, _ in check_gpu.rates(cuda)}
+    assert rows["copy on the device"].endswith(f" GB/s ({told})" if told else " GB/s")
+
+
+def test_without_nvidia_smi_a_rate_stands_alone(cuda, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine.gpu_at_work(cuda, lambda: pytest.fail("for nothing")) == ""
 
 
 def test_a_kernel_that_computes_something_else_is_found(cuda, one_net, monkeypatch, capsys):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -115,6 +116,56 @@ def test_a_gate_in_which_cuda_does_not_work_is_the_only_phase(how, script, tmp_p
     assert not script.run(course, tmp_path, time.monotonic() + 10_000)
     assert {name: one["state"] for name, one in report(tmp_path).items()} == {"gate": ENDS[how][1]}
     assert "CUDA does not work here: nothing else is run" in capsys.readouterr().out
+
+
+SMI = """#!/bin/sh
+case "$*" in *-lms*) ;; *) exit 2 ;; esac
+echo "$$, $*"
+exec sleep 600
+"""
+
+
+@pytest.mark.parametrize("ends", ["by itself", "by Ctrl-C", "by a signal"])
+def test_what_the_gpu_is_like_is_written_down_while_phases_run(
+    ends, script, tmp_path, monkeypatch, capsys
+):
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(SMI)
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "argv", ["on_a_gpu.py", "--into", str(tmp_path), "--only", "gate"])
+
+    def run(*_):
+        pid = int((tmp_path / "gpu.csv").read_text().partition(",")[0])
+        os.kill(pid, 0)  # it is there
+        if ends == "by Ctrl-C":
+            raise KeyboardInterrupt
+        if ends == "by a signal":
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        return True
+
+    monkeypatch.setattr(script, "run", run)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit if ends == "by itself" else KeyboardInterrupt):
+            script.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    pid, _, words = (tmp_path / "gpu.csv").read_text().partition(", ")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid), 0)
+    fields = "timestamp,index,clocks.sm,power.draw,temperature.gpu"
+    assert words == f"--query-gpu={fields} --format=csv,noheader -lms 1000\n"
+
+
+def test_without_nvidia_smi_phases_run_as_well(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with script.sampled(tmp_path):
+        assert script.run([says(script, "one", "print(1)")], tmp_path, time.monotonic() + 10_000)
+    assert not (tmp_path / "gpu.csv").exists()
+    assert time.strptime(report(tmp_path)["one"]["began"], script.CLOCK)
 
 
 def test_the_gate_as_a_process(cuda, script, tmp_path, monkeypatch, capsys):
