@@ -217,6 +217,56 @@ def test_the_lanes_of_a_warp_read_each_other(monkeypatch, order):
         kernel(EXTERN + LANES.replace("MASK", "255"))(*args)
 
 
+TURNED = """template <int K>
+__global__ __cluster_dims__(1, K, 1) void turned(const int* x, int* y) {
+  extern __shared__ int own[];
+  __shared__ int sums[K];
+  own[threadIdx.x] = x[blockIdx.y * 40 + threadIdx.x];
+  BEGUN
+  if (threadIdx.x < K) put_far(sums + blockIdx.y, threadIdx.x, own[threadIdx.x]);
+  MET
+  if (threadIdx.x < K) y[(blockIdx.x * K + blockIdx.y) * K + threadIdx.x] = sums[threadIdx.x];
+  ENDED
+}"""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_blocks_of_a_cluster_write_into_each_other(monkeypatch, order):
+    """Each has shared memory of its own, NaN at first; no more of it than the launch says."""
+    monkeypatch.setattr(cupy, "thread_order", order)
+
+    def run(blocks=4, size=160, **words):
+        code = TURNED
+        for word in ("BEGUN", "MET", "ENDED"):
+            code = code.replace(
+                word, words.get(word, "cluster_meets<K>();" if word != "ENDED" else "")
+            )
+        y = cupy.zeros(2 * 4 * 4, np.int32)
+        args = cupy.arange(8 * 40, dtype=np.int32), y
+        kernel(code, "turned<4>", ["turned<4>"])((2, blocks), (40,), args, shared_mem=size)
+        return y.get().reshape(2, 4, 4)
+
+    np.testing.assert_array_equal(run()[1], np.arange(4)[:, None] + 40 * np.arange(4))
+    assert (run(MET="", ENDED="cluster_meets<K>();") < 0).any()  # another had not written yet
+    for message, wrong in {
+        "a cluster of 4 blocks of 2": {"blocks": 2},
+        "a cluster of 12 blocks, of 8 at the most": {"blocks": 12},
+        "more shared memory than the launch says": {"size": 156},
+        "which may not have begun": {"BEGUN": ""},
+        "a block may have ended before another wrote": {"MET": ""},
+        "a meeting that not all blocks of a cluster": {
+            "ENDED": "if (blockIdx.y) cluster_meets<K>();"
+        },
+        "thread 0 has ended, thread 1 waits for its cl": {
+            "ENDED": "if (threadIdx.x) cluster_meets<K>();"
+        },
+    }.items():
+        with pytest.raises(RuntimeError, match=message):
+            run(**wrong)
+    with pytest.raises(ValueError, match="CUDA_ERROR_INVALID_VALUE: 50000 bytes shared"):
+        run(size=50000)
+
+
 SHIFT = """{
   __shared__ int s[8];
   s[threadIdx.x] = threadIdx.x;

@@ -27,6 +27,7 @@
 #define __constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)  // of as many blocks as a grid has along y: see standin_clusters.h
 #define __threadfence() ((void)0)  // blocks run one after the other
 #ifdef STANDIN_BARRIERS
 #define __shared__ static thread_local  // all of them lie in one piece of memory: see poison_shared
@@ -228,11 +229,13 @@ inline void arrange(unsigned* to, unsigned count, int order) {
 #ifdef STANDIN_BARRIERS
 }  // namespace standin
 #include <standin_barriers.h>
+#include <standin_clusters.h>
 #include <standin_warps.h>
 #include <standin_mma.h>
 namespace standin {
 #else
-inline void run_block(unsigned threads, int order) {
+inline bool within(size_t bytes) { return !bytes; }
+inline void run_cluster(unsigned, unsigned threads, int order) {
   static unsigned turns[1024];
   arrange(turns, threads, order);
   for (unsigned step = 0; step < threads; ++step) {
@@ -244,16 +247,22 @@ inline void run_block(unsigned threads, int order) {
 
 // Every block in turn and every thread of it, counted as CUDA does (x fastest); or in another order. Gives
 // what went wrong.
-inline const char* launch(dim3 grid, dim3 block, int order) {
-  const unsigned long long blocks = (unsigned long long)grid.x * grid.y * grid.z;
+inline const char* launch(dim3 grid, dim3 block, size_t shared, int order) {
+#ifdef STANDIN_CLUSTERS
+  const unsigned together = grid.y;
+#else
+  const unsigned together = 1;
+#endif
+  const unsigned rows = grid.y / together;
+  const unsigned long long blocks = (unsigned long long)grid.x * rows * grid.z;
   gridDim = grid;
   blockDim = block;
   *error = 0;
   for (unsigned long long step = 0; step < blocks && !*error; ++step) {
     const unsigned long long b = order ? blocks - 1 - step : step;
-    blockIdx = {unsigned(b % grid.x), unsigned(b / grid.x % grid.y),
-                unsigned(b / grid.x / grid.y)};
-    run_block(block.x * block.y * block.z, order);
+    blockIdx = {unsigned(b % grid.x), unsigned(b / grid.x % rows), unsigned(b / grid.x / rows)};
+    run_cluster(together, block.x * block.y * block.z, order);
+    if (!within(shared) && !*error) snprintf(error, sizeof error, "more shared memory than the launch says");
   }
   return *error ? error : nullptr;
 }
@@ -263,7 +272,7 @@ const char* launch(void (*typed)(A...), const unsigned* size, void** args, int o
   call = call_of(typed, std::index_sequence_for<A...>());
   kernel = Kernel(typed);
   arguments = args;
-  return launch({size[0], size[1], size[2]}, {size[3], size[4], size[5]}, order);
+  return launch({size[0], size[1], size[2]}, {size[3], size[4], size[5]}, size[6], order);
 }
 
 }  // namespace standin

@@ -22,11 +22,17 @@ from .cuda import compiler
 SHIM = Path(__file__).parent.parent / "shim.h"
 HEADERS = SHIM.parent / "include"  # those that NVRTC finds where CUDA is
 ORDERS = ("forward", "reversed", "random")  # of threads and blocks
-FLAGS = ["-O1", "-fPIC", "-shared", "-Wall", "-Werror"]
+FLAGS = ["-O1", "-fPIC", "-shared", "-Wall", "-Werror", "-fno-gnu-unique"]
 FLAGS += ["-Wno-unused-function", "-Wno-unknown-pragmas"]
 FLAGS += ["-U_FORTIFY_SOURCE"]  # it takes a jump to another stack for a fault
 FLAGS += ["-fsanitize=alignment"]
 IGNORED = {"--use_fast_math", "-use_fast_math", "--fmad=false", "-lineinfo", "--device-debug"}
+NEEDED = {  # of shim.h, where a source has such words
+    "STANDIN_BARRIERS": "__sync|__shfl|__ballot|cluster_meets|extern __shared__",
+    "STANDIN_CLUSTERS": "__cluster_dims__",
+    "STANDIN_DYNAMIC": "extern __shared__",
+}
+DYNAMIC = r"\1* const \2 = reinterpret_cast<\1*>(standin::dynamic_memory);"
 HOST_ONLY = re.compile(r"#\s*include(?! <cuda_\w+\.h>).*|\bstd::\w+|\bu?int(?:8|16|32|64)_t\b")
 
 
@@ -67,10 +73,11 @@ class Kernel:
         describe = getattr(library, f"standin_types_{number}")
         describe.restype = ctypes.c_char_p
         self.types = describe().decode().split()
+        self.max_dynamic_shared_size_bytes = 48 << 10
 
     def __call__(self, grid, block, args, *, shared_mem=0):
-        if shared_mem:
-            raise ValueError(f"{self.name}: the stand-in has no dynamic shared memory")
+        if shared_mem > self.max_dynamic_shared_size_bytes:
+            raise ValueError(f"{self.name}: CUDA_ERROR_INVALID_VALUE: {shared_mem} bytes shared")
         sizes = _sizes(self.name, grid, (2**31 - 1, 65535, 65535))
         sizes += _sizes(self.name, block, (1024, 1024, 64))
         if math.prod(sizes[3:]) > 1024:
@@ -84,7 +91,8 @@ class Kernel:
         buffers = {
             i: buffer_of(arg._host) for i, arg in enumerate(args) if isinstance(arg, ndarray)
         }
-        queue(lambda: self._run((ctypes.c_uint * 6)(*sizes), pointers, values, buffers))
+        sizes.append(shared_mem)
+        queue(lambda: self._run((ctypes.c_uint * 7)(*sizes), pointers, values, buffers))
 
     def _run(self, sizes, pointers, values, buffers):
         """Launch it; `values` are what the pointers point to."""
@@ -134,9 +142,9 @@ def _library(code, options, names):
     plain = re.sub(r"//.*|/\*[\s\S]*?\*/", "", code)
     if found := HOST_ONLY.search(plain):
         raise compiler.CompileException(f"NVRTC has no host headers: {found[0]}", code, "", options)
+    code = re.sub(r"extern __shared__ (\w+) (\w+)\[\];", DYNAMIC, code)
     command = [*_compiler(), *FLAGS, *_host_options(options)]
-    if re.search("__sync|__shfl|__ballot", plain):
-        command.append("-DSTANDIN_BARRIERS")
+    command += [f"-D{flag}" for flag, words in NEEDED.items() if re.search(words, plain)]
     exports = (f"STANDIN_EXPORT({i}, {name})\n" for i, name in enumerate(names))
     source = f'#include "shim.h"\n#line 1 "kernel.cu"\n{code}\n#line 1 "names"\n{"".join(exports)}'
     header = _made(command, '#include "shim.h"\n', "c++-header", "shim.h.gch", options)
