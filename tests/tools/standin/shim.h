@@ -3,6 +3,7 @@
 // barrier (STANDIN_BARRIERS), each runs to the next barrier, on a stack of its own.
 #pragma once
 #include <math.h>
+#include <setjmp.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,6 +201,8 @@ static Kernel kernel;
 static void** arguments;
 static char error[160];  // what went wrong, if anything did
 
+static void give_up();  // this thread, and so its launch
+
 // Where something is read or written that does not lie at a multiple of its size, such as a Pack of 16 bytes: on the
 // device an error. x86 does not mind, so the compiler looks (-fsanitize=alignment), and tells it here.
 struct Mismatch {
@@ -208,6 +211,7 @@ struct Mismatch {
 };
 extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_type_mismatch_v1(Mismatch* where, size_t at) {
   snprintf(error, sizeof error, "a misaligned address, %zu beyond a multiple of 16, in line %u", at % 16, where->line);
+  give_up();  // 16 bytes at once x86 minds as well
 }
 inline void body() { call(kernel, arguments); }  // one thread's run of the kernel
 
@@ -234,10 +238,13 @@ inline void arrange(unsigned* to, unsigned count, int order) {
 #include <standin_mma.h>
 namespace standin {
 #else
+static jmp_buf launcher;
+static void give_up() { _longjmp(launcher, 1); }
 inline bool within(size_t bytes) { return !bytes; }
 inline void run_cluster(unsigned, unsigned threads, int order) {
   static unsigned turns[1024];
   arrange(turns, threads, order);
+  if (_setjmp(launcher)) return;
   for (unsigned step = 0; step < threads; ++step) {
     set_thread(turns[step]);
     body();
