@@ -64,8 +64,9 @@ def _calls(a: Any, b: Any, out: Any, accumulate: bool, *, short: bool) -> None:
     from cupy import cuda
 
     blas, runtime = cuda.cublas, cuda.runtime
+    lie = ((one.shape, tuple(step // one.itemsize for step in one.strides)) for one in (b, a, out))
     starts, count, (b_op, b_ld, b_apart), (a_op, a_ld, a_apart), (out_op, out_ld, out_apart) = (
-        _plan(*map(_layout, (b, a, out)))
+        _plan(*lie)
     )
     if out_op:
         b, a, out = (matrix.swapaxes(-1, -2) for matrix in (a, b, out))
@@ -143,10 +144,6 @@ def _function(cublas: ctypes.CDLL, name: str) -> Any:
             raise cuda.cublas.CUBLASError(status)
 
     return call
-
-
-def _layout(array: Any) -> Layout:
-    return array.shape, tuple(step // array.itemsize for step in array.strides)
 
 
 @functools.lru_cache(maxsize=4096)

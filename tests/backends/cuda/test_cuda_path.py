@@ -13,16 +13,10 @@ from kit import digits_for_mnist, few_digits
 
 from minicaffe import DeviceError, Solver, parse
 from minicaffe.backends import device as backend
-from minicaffe.core.solver import Report, mean_outputs
+from minicaffe.core.solver import mean_outputs
+from minicaffe.core.solver.report import Mute
 
 ROOT = Path(__file__).parents[3]
-
-
-class Quiet(Report):
-    """Says nothing."""
-
-    def line(self, text):
-        """Nothing."""
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +33,7 @@ def small(model):
 
 @pytest.mark.parametrize("model", ["lenet", "lenet_paper"])
 def test_a_net_trains_on_cuda_as_on_the_cpu(model, cuda):
-    options = {"report": Quiet(), "test_interval": 100, "test_iter": 2, "deterministic": True}
+    options = {"report": Mute(), "test_interval": 100, "test_iter": 2, "deterministic": True}
     devices = (backend.device("cpu"), cuda)
     solvers = [Solver(small(model), device=one, **options) for one in devices]
     for solver in solvers:
@@ -54,7 +48,7 @@ def test_a_net_trains_on_cuda_as_on_the_cpu(model, cuda):
 
 
 def test_a_snapshot_taken_on_cuda_goes_on_on_the_cpu(cuda):
-    options = {"report": Quiet(), "test_interval": 0, "test_iter": 0, "deterministic": True}
+    options = {"report": Mute(), "test_interval": 0, "test_iter": 0, "deterministic": True}
     there = Solver(small("lenet"), device=cuda, **options)
     there.step(2)
     path = there.snapshot()

@@ -45,7 +45,10 @@ def input_gradient(compiled, blas, self, dy, weight, g, out, work):
     blocking = strips(g, m, compiled.lanes(dy.dtype))
     count, kernel_args = _units(compiled, m, dy, g, None, work.size - blocking.weights)
     if not blocking.adds_up(kernel_args[1]):
-        if _has_more(g):
+        window = g.window
+        axes = zip(g.image, g.out, taps(window), window.stride, window.pad, strict=True)
+        # Whether there are pixels that belong to no plane: no place reads them
+        if any(s > 1 and (p < 0 or size + p > s * (o + r - 1)) for size, o, r, s, p in axes):
             arrays.fill(out, 0)
         _correlate(compiled, blas, m, dy, weight, None, adjoint(g), g, out, work)
         return
@@ -119,10 +122,3 @@ def _units(
     """Returns how many units share `rest` elements, and the loops' arguments."""
     count, kernel_args = strips(g, m, kernels.lanes(x.dtype)).units(rest // share(), share(), of)
     return count, (*kernel_args, by_axes(m, taps(g.window), x.dtype))
-
-
-def _has_more(g: ConvGeometry) -> bool:
-    """Whether there are pixels that belong to no plane: no place reads them."""
-    window = g.window
-    axes = zip(g.image, g.out, taps(window), window.stride, window.pad, strict=True)
-    return any(s > 1 and (p < 0 or size + p > s * (o + r - 1)) for size, o, r, s, p in axes)
