@@ -274,26 +274,6 @@ def test_blocks_of_a_cluster_write_into_each_other(monkeypatch, order):
         run(size=50000)
 
 
-SHIFT = """{
-  __shared__ int s[8];
-  s[threadIdx.x] = threadIdx.x;
-  WAIT
-  x[threadIdx.x] = threadIdx.x ? s[threadIdx.x - 1] : 7;
-  __syncthreads();
-}"""
-
-
-def test_the_reversed_order_finds_a_barrier_that_the_forward_order_does_not_miss(monkeypatch):
-    f = kernel(EXTERN + "void f(int* x) " + SHIFT.replace("WAIT", ""))
-    results = []
-    for order in ("forward", "reversed"):
-        monkeypatch.setattr(cupy, "thread_order", order)
-        x = cupy.zeros(8, np.int32)
-        f((1,), (8,), (x,))
-        results.append(x.tolist())
-    assert results == [[7, 0, 1, 2, 3, 4, 5, 6], [7] + [-1] * 7]
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -25,6 +25,7 @@ from measure import ROOT, parsed, parser, write
 from minicaffe.backends.cuda.device import TF32_SINCE
 from minicaffe.backends.cuda.implicit_gemm import CORES, FAST, tiles
 from minicaffe.backends.cuda.launch import CTYPES, OPTIONS, source
+from minicaffe.backends.cuda.moments import CLUSTERS, HOLDING
 from minicaffe.backends.formulas import RULES
 
 ARCHITECTURES = (75, 80, 90)  # of a T4, an A100, an H100
@@ -69,10 +70,12 @@ def instances(sm: int) -> list[Instance]:
 def with_tiles(found: Iterable[Instance], sm: int) -> list[Instance]:
     """The same, the implicit product in all tiles that its launcher may choose, by all that multiplies.
 
-    And the update by all rules, of which the dry run's solver has one.
+    And the update by all rules, of which the dry run's solver has one, and clusters of all sizes.
     """
     made = set()
     for file, template in found:
+        if file == "resident.cu" and sm not in HOLDING:
+            continue
         if file == "update.cu":
             made |= {(file, f"{template.split(', ')[0]}, {rule}") for rule in RULES}
             continue
@@ -80,6 +83,8 @@ def with_tiles(found: Iterable[Instance], sm: int) -> list[Instance]:
             made.add((file, template))
             continue
         first, second, *_ = template.split(", ")
+        if sm in HOLDING and first == second != "double":
+            made |= {("resident.cu", f"{first}, {blocks}") for blocks in CLUSTERS}
         kinds = [name for name, ctype in CTYPES.items() if ctype == first]
         kinds = ["tf32", *["high"] * (sm in FAST)] if first == "float" else kinds
         cores = [CORES[kind] for kind in kinds if kind in CORES and sm >= TF32_SINCE]

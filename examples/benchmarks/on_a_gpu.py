@@ -45,6 +45,7 @@ TELLING = [
     "test_sums",
     "test_gemm",
     "test_pool",
+    "test_resident",
     "test_plan",
     "test_graph",
     "test_finite",
@@ -60,7 +61,8 @@ TOLD = ("resnet50", "vgg16", "mobilenet", "alexnet", "googlenet")  # nets that a
 WHOS = ["minicaffe, auto, TF32", "torch, TF32, channels_last, graph", "torch, TF32, graph"]
 WHOS += ["minicaffe, auto", "torch, graph", "torch, channels_last, graph"]
 WHOS += ["minicaffe, auto, highest"]  # without three products for one
-SANE = "test_depthwise or test_implicit_gemm or test_softmax or test_normalize or test_sums"
+SANE = "test_resident or test_depthwise or test_implicit_gemm or test_softmax or test_normalize"
+SANE += " or test_sums"
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ def phases(device: str, into: Path) -> Iterator[Phase]:
     yield boxed(
         "nets", 240, 30, "benchmarks/zoo.py", *nets, *TOLD, "--ways", "train", "--with", *WHOS
     )
+    yield step("norms", 60, 12)
     yield step("train", 60, 12)
     yield step("kernels", 60, 60)
     yield step("profile", 150, 90)

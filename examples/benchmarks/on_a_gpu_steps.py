@@ -22,6 +22,8 @@ from measure import RESULTS, ROOT, drawn, in_memory, save
 STEPS = 20  # of a net, that are timed together
 OURS, THEIRS = "minicaffe, auto", "torch, graph"
 TF32 = (f"{OURS}, TF32", "torch, TF32, channels_last, graph")
+NORMS = [(32, 64, 112, 112), (32, 64, 56, 56), (32, 256, 56, 56), (32, 512, 28, 28)]
+NORMS += [(32, 1024, 14, 14), (32, 2048, 7, 7)]  # of ResNet-50
 PROFILED = [(name, who) for name in ("resnet50", "mobilenet", "vgg16") for who in TF32]
 PROFILED += [("resnet50", OURS), ("mobilenet", OURS)]
 PROFILED += [(name, who) for name in ("resnet50", "vgg16") for who in (OURS, THEIRS)]
@@ -167,6 +169,74 @@ def kernels(device: str, into: Path) -> None:
     print(f"{len(last)} kernels, {sum(one['dur'] for one in last):.1f} us")
 
 
+def norms(device: str, into: Path) -> None:
+    """BatchNorm and Scale, there and back, with their channels in shared memory and without."""
+    from minicaffe.backends import device as backend
+    from minicaffe.backends.cuda import moments
+
+    made, holding, report = backend.device(device), moments.HOLDING, {}
+    machine = describe() | gpu(device)
+    for shape in NORMS:
+        for way, (run, moved) in norm_of(made, shape).items():
+            us = {}
+            for how, there in (("in shared memory", holding), ("as before", ())):
+                moments.HOLDING = there
+                us[how] = round(us_of(made, run), 1)
+            moments.HOLDING = holding
+            name = f"{' x '.join(map(str, shape))}, {way}"
+            report[name] = us
+            rates = (f"{how} {one} us, {moved / one / 1e3:.0f} GB/s" for how, one in us.items())
+            print(f"{name}: {'; '.join(rates)}", flush=True)
+            save(into / "norms_cuda.json", {"machine": machine, "us": report})
+
+
+def norm_of(device, shape: tuple[int, ...]) -> dict[str, tuple[Callable[[], object], int]]:
+    """A BatchNorm and its Scale: each way as a call, with the bytes that it has to read and write."""
+    import numpy as np
+
+    from minicaffe.core.ops import normalize
+    from minicaffe.core.ops.rows import Affine, Norm, Statistics, by_channel, workspace
+
+    def random(*size: int):
+        return device.asarray(rng.standard_normal(size, np.float32))
+
+    rng, rows, f = np.random.default_rng(1), by_channel(shape), shape[1]
+    x, dy, y, dx = (random(*shape) for _ in range(4))
+    norm, affine, learnt = (
+        Norm("variance", 1e-5),
+        Affine(rows, random(f), random(f)),
+        (random(f), random(f)),
+    )
+    statistics = Statistics.empty(device.xp, rows, np.float32)
+    work = device.xp.empty(workspace(device.xp, x.size, rows, f), np.float32)
+    return {
+        "there": (
+            lambda: normalize.normalise(x, rows, statistics, affine, y, norm, work),
+            2 * x.nbytes,
+        ),
+        "back": (
+            lambda: normalize.gradients(x, dy, rows, norm, statistics, affine, learnt, dx, work),
+            3 * x.nbytes,
+        ),
+    }
+
+
+def us_of(device, run: Callable[[], object], graphs: int = 5) -> float:
+    """The microseconds of a call, STEPS of which are a graph."""
+    from minicaffe.backends.cuda.capture import captured
+
+    with device.current():
+        run()
+        again = captured(device, lambda: [run() for _ in range(STEPS)])
+        again()
+        device.synchronize()
+        start = time.perf_counter()
+        for _ in range(graphs):
+            again()
+        device.synchronize()
+    return (time.perf_counter() - start) / (graphs * STEPS) * 1e6
+
+
 def launched(call: Callable[[], object], times: int, into: Path) -> list[dict]:
     """What CUPTI saw so many calls launch on the device: kernels and copies, by time."""
     import torch
@@ -214,6 +284,6 @@ def profile(device: str, into: Path) -> None:
 
 
 if __name__ == "__main__":
-    PHASES = {one.__name__: one for one in (gate, replay, train, kernels, profile)}
+    PHASES = {one.__name__: one for one in (gate, replay, train, kernels, norms, profile)}
     PHASES["compile"] = compile_all
     PHASES[sys.argv[1]](sys.argv[2], Path(sys.argv[3]))

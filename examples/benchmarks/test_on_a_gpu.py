@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -221,6 +222,18 @@ def test_replays_are_compared_with_ordinary_steps(cuda, scripts, tmp_path, monke
         assert bool(ended.value.code) == spoilt and len(lines) == 3
         assert spoilt or all("the same bits" in line for line in lines)
     assert any("float32, implicit: OTHER bits: loss " in line for line in lines)
+
+
+def test_norms_are_timed_both_ways(cuda, scripts, tmp_path, monkeypatch, capsys):
+    steps = scripts("on_a_gpu_steps")
+    monkeypatch.setattr(steps, "NORMS", [(2, 3, 4, 5)])
+    monkeypatch.setattr(steps, "STEPS", 1)
+    steps.norms("cuda", tmp_path)
+    us = json.loads((tmp_path / "norms_cuda.json").read_text())["us"]
+    assert list(us) == ["2 x 3 x 4 x 5, there", "2 x 3 x 4 x 5, back"]
+    assert all(time > 0 for one in us.values() for time in one.values())
+    line = r"2 x 3 x 4 x 5, (there|back): in shared memory [\d.]+ us, \d+ GB/s; as before .* GB/s"
+    assert all(re.fullmatch(line, said) for said in capsys.readouterr().out.splitlines())
 
 
 @pytest.mark.parametrize("way", ["train", "infer"])

@@ -44,7 +44,7 @@ class Kept(NullCache):
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """The loop for a signature as it was kept, or None: Numba then compiles it."""
-        with Held():  # LLVM asks Python for the code, and goes on without it where an exception comes
+        with Held():  # LLVM asks Python for the code, where an exception would be lost
             context.refresh()
             try:
                 code = _read(*self._file(signature, context))

@@ -16,7 +16,7 @@
 
     da += sum of dz y, db += sum of dz      da, db, dy and dx in one
     dy = a dz                        ->
-    dx = gradient of a BatchNorm of dy
+    dx = gradient of a BatchNorm of dy      (that of a ReLU before them, too, where rows are in shared memory)
 
     loss of the softmax of x                loss and dx in one, where the normalizer is known
     dx = gradient of the loss        ->
@@ -37,13 +37,16 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cuda.launch import parameters
+from minicaffe.backends.cuda.moments import PACK
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.launch_listener import Asked, heard, hearing
 
-NORMALISED, FILL = ("moments", "normalise"), "fill"
+RESIDENT = "resident_moments", "resident_gradients"
+NORMALISED, FILL = ("moments", RESIDENT[0], "normalise"), "fill"
 # What can be one with what comes next
-FIRST = {*NORMALISED, "implicit", "scale", "gradients", "softmax_loss"}
-FIRST |= {"dropout_gradient", "max_pool_gradient", "max_pool_gradient_2x2", "ave_pool_gradient"}
+FIRST = {*NORMALISED, "implicit", "scale", "gradients", RESIDENT[1], "softmax_loss"}
+FIRST |= {"elementwise_gradient", "dropout_gradient"}
+FIRST |= {"max_pool_gradient", "max_pool_gradient_2x2", "ave_pool_gradient"}
 
 
 class Joined:
@@ -102,7 +105,13 @@ def together(first: Asked, then: Asked) -> Asked | None:
     """
     join = SECOND.get(then.name)
     one = None if join is None else join(first, then)
-    return one if one is None or clear(first, then) else None
+    return one if one is None or (clear(first, then) and _by_packs(one)) else None
+
+
+def _by_packs(asked: Asked) -> bool:
+    """Whether a kernel that reads and writes entries by packs is given no array that is not for them."""
+    size = _of(asked, "x")[0].size if asked.name in RESIDENT else None
+    return all(arg.data.ptr % PACK == 0 for arg in asked.args if on_cuda(arg) and arg.size == size)
 
 
 def _relu(first: Asked, then: Asked) -> Asked | None:
@@ -163,19 +172,30 @@ def _added(first: Asked, then: Asked) -> Asked | None:
     return _with(first, out=out, add=np.int32(1)) if as_it_is and out.itemsize > 2 else None
 
 
+def _masked_before(first: Asked, then: Asked) -> Asked | None:
+    """The gradient of a ReLU of what was scaled or normalised, in shared memory; else that of the Scale."""
+    if first.name != "elementwise_gradient":
+        return _normalised_before(first, then)
+    mask, dy, passed = _of(first, "x", "dy", "dx")
+    able = first.types.endswith(", ReLU") and _same(passed, _of(then, "dy")[0])
+    able = able and _free(then, "y", "mask") and not _same(mask, passed)
+    return _with(then, dy=dy, mask=mask, passed=passed) if able else None
+
+
 def _normalised_before(first: Asked, then: Asked) -> Asked | None:
     """The gradient of what was normalised, where that was then scaled."""
-    same = "count", "s_outer", "s_kept", "s_inner", "wide"
-    if first.name != "gradients" or first.grid != then.grid:
+    same = "count", "outer", "kept", "inner", "s_outer", "s_kept", "s_inner", "wide"
+    if first.name != then.name or first.grid != then.grid:
         return None
     if _of(first, *same) != _of(then, *same):
         return None
     (x, dz, g), (dy, mean) = _of(first, "x", "dy", "g"), _of(then, "dy", "mean")
-    if not _free(first, "mean", "means") or not _same(dy, g) or mean is None or _same(dz, g):
+    if not _free(first, "mean", "dx") or not _same(dy, g) or mean is None or _same(dz, g):
         return None
     if not _free(then, "scale", "dscale", "dbias", "g"):
         return None
-    taken = "dy", "scale", "features", "places", "dscale", "dbias", "g"
+    taken = ["dy", "scale", "features", "places", "dscale", "dbias", "g"]
+    taken += ["mask", "passed"] if first.name in RESIDENT else []
     return _with(then, y=x, **dict(zip(taken, _of(first, *taken), strict=True)))
 
 
@@ -248,15 +268,13 @@ def clear(first: Asked, then: Asked, same: bool = True) -> bool:
 
 
 def _lie(asked: Asked) -> list[tuple[int, int]]:
-    """Where its arrays begin and end."""
-    return [_ends(arg) for arg in asked.args if on_cuda(arg)]
-
-
-def _ends(array: Any) -> tuple[int, int]:
-    """Where an array begins, and ends with its last entry, whatever lies between them."""
-    steps = zip(array.shape, array.strides, strict=True)
-    last = sum((count - 1) * step for count, step in steps) if array.size else -array.itemsize
-    return array.data.ptr, array.data.ptr + last + array.itemsize
+    """Where its arrays begin, and end with their last entries, whatever lies between them."""
+    lie = []
+    for array in filter(on_cuda, asked.args):
+        steps = zip(array.shape, array.strides, strict=True)
+        last = sum((count - 1) * step for count, step in steps) if array.size else -array.itemsize
+        lie.append((array.data.ptr, array.data.ptr + last + array.itemsize))
+    return lie
 
 
 def _same(array: Any, other: Any) -> bool:
@@ -272,4 +290,5 @@ SECOND: dict[str, Callable[[Asked, Asked], Asked | None]] = {
     "scale": _scaled,
     "add": _added,
     "gradients": _normalised_before,
+    RESIDENT[1]: _masked_before,
 }

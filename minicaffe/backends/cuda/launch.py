@@ -22,6 +22,7 @@ SECTOR = 8  # neighbours that are read at once: 32 bytes of float32
 BLOCKS = 256  # that are enough to keep a device busy
 EACH = 16  # entries at the least that a thread is worth starting for
 GRID = 65535  # blocks at the most; a thread then takes more than one element
+SHARED = 220 << 10  # bytes of shared memory at the most, where a launch says how many
 
 
 def source(file: str, template: str) -> tuple[str, list[str]]:
@@ -70,7 +71,10 @@ def kernels(file: str, template: str, device: int) -> dict[str, Any]:
     code, names = source(file, template)
     expressions = [f"{name}<{template}>" for name in names]
     module = cupy.RawModule(code=code, options=OPTIONS, name_expressions=expressions)
-    return dict(zip(names, map(module.get_function, expressions), strict=True))
+    functions = dict(zip(names, map(module.get_function, expressions), strict=True))
+    for function in functions.values() if "extern __shared__" in code else ():
+        function.max_dynamic_shared_size_bytes = SHARED
+    return functions
 
 
 def launch(name: str, total: int, out: Any, *args: Any, of: Any = ()) -> None:
@@ -86,9 +90,9 @@ def launch_typed(name: str, total: int, types: tuple[Any, ...], *args: Any) -> N
 
 
 def launch_blocks(
-    name: str, grid: Any, types: tuple[Any, ...], *args: Any, threads: int = 0
+    name: str, grid: Any, types: tuple[Any, ...], *args: Any, threads: int = 0, shared: int = 0
 ) -> None:
-    """Run blocks of a kernel, of THREADS or so many, for `types`: arrays, numbers, or names, of such."""
+    """Run blocks of a kernel, with `shared` bytes more, for `types`: arrays, numbers, or names, of such."""
     if (most := max((arg for arg in args if type(arg) is int), default=0)) >= 2**31:
         raise ShapeError(f"{name}: {most} {TOO_MANY}")
     if 0 in grid:
@@ -98,7 +102,8 @@ def launch_blocks(
 
     def do(asked: Asked) -> None:
         assert asked.instance is not None
-        kernels(*asked.instance)[name](asked.grid, (threads or THREADS,), asked.args)
+        by = kernels(*asked.instance)[name]
+        by(asked.grid, (threads or THREADS,), asked.args, shared_mem=shared)
 
     ask(name, template, grid, typed, do, (files()[name], template, types[0].device.id))
 

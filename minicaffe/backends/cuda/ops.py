@@ -29,7 +29,7 @@ from minicaffe.backends.cuda.launch import (
 )
 from minicaffe.backends.dispatch import OpTable, flag, number
 from minicaffe.backends.launch_listener import ask
-from minicaffe.core.ops.geometry import Window, numbers_of
+from minicaffe.core.ops.geometry import numbers_of
 from minicaffe.core.ops.rows import Affine, by_channel
 
 MANY = 2**16  # threads that are enough to keep a device busy
@@ -37,7 +37,6 @@ COUNTS, APART = 1, 2  # the labels that count are the normalizer; or to be added
 OF = ("values", "squares", "magnitudes")  # what can be summed, by its number in sums.cu
 LEAST = 1e-20  # a smaller probability counts as this (Caffe's kLOG_THRESHOLD)
 REACH, CHANNELS = 2, 16  # of windows across channels in registers, and channels of a thread
-HALVES = Window((2, 2), (2, 2))
 SAMPLES = 8  # that a thread of the loop-free im2col takes its entry of
 OWN = 2**26  # multiply-adds up to which one product is our kernel: the launch takes longest
 BLOCK = 8  # random numbers of float32 from one step of the counter
@@ -253,10 +252,9 @@ def normalize_gradients(x, dy, rows, norm, stats, affine, learnt, out, work):
         moments.gradients(x, dy, affine.rows, work, of, learnt=learnt)
         learnt = None, None
     if norm is not None and out is not None:
-        part = moments.gradients(x, dy, rows, work, of, affine, learnt, dx=out)
-        if part.whole:
+        means = moments.gradients(x, dy, rows, work, of, affine, learnt, dx=out)
+        if means is None:
             return
-        means = part.means
     if out is not None:
         scale, _, features, places = moments.learned(affine)
         grid, wide = moments.spread(rows)
@@ -305,13 +303,12 @@ def _pool_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:
 
 @row("pool.max_pool_gradient")
 def max_pool_gradient(dy, which, window, out):
-    n, c, *image = out.shape
-    if window == HALVES:
-        total, sizes = n * c * math.prod(-(-size // 2) for size in image), (*image, *dy.shape[2:])
-        launch("max_pool_gradient_2x2", total, out, dy, which, *sizes, None, out)
+    h, w, *sizes, oh, ow = _pool_sizes(out, window, dy)
+    if sizes == [2, 2, 0, 0, 2, 2]:
+        total = math.prod(out.shape[:2]) * -(-h // 2) * -(-w // 2)
+        launch("max_pool_gradient_2x2", total, out, dy, which, h, w, oh, ow, None, out)
     else:
-        sizes = _pool_sizes(out, window, dy)
-        launch("max_pool_gradient", out.size, out, dy, which, *sizes, None, out)
+        launch("max_pool_gradient", out.size, out, dy, which, h, w, *sizes, oh, ow, None, out)
 
 
 @kernel("interp.interp")

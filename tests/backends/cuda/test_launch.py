@@ -16,14 +16,13 @@ from core.ops import (
 )
 from core.ops import references as ref
 from core.ops.cases import blank, close, numbers, put
-from core.ops.launch_rows import drawn, plain, summed, table
+from core.ops.launch_rows import drawn, held_in_memory, plain, summed, table
 
 from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.cuda import launch
 from minicaffe.backends.cuda.capture import arrived
 from minicaffe.backends.cuda.fusion import joined
-from minicaffe.backends.formulas import RULES
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import batch, channels, nan_guard, pool, random, update
 from minicaffe.core.ops import elementwise as functions
@@ -36,7 +35,7 @@ from minicaffe.core.ops.conv import ENGINES
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 from minicaffe.core.ops.im2col import col2im, im2col
 from minicaffe.core.ops.lrn import Response
-from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, workspace
+from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, by_channel, workspace
 from minicaffe.core.ops.rows import recall as recalled
 from minicaffe.core.ops.rows import statistics as measure
 from minicaffe.core.ops.softmax import Labels, Mean
@@ -47,7 +46,6 @@ CONV = Window((3, 2), (2, 1), (1, 2), (1, 2))  # image 7 x 6, columns 4 x 8
 POOL = Window((3, 2), (2, 3), (1, 1))  # image 7 x 6, pooled 4 x 3
 HALVES = Window((2, 2), (2, 2))
 ROWS, row = table()
-in_every_order = pytest.mark.parametrize("order", ["forward", "reversed", "random"])
 
 
 IMAGES, COLUMNS = (3, 3, 7, 6), (3, 18, 32)
@@ -150,7 +148,7 @@ def max_pool_gradient_2x2(device, dtype):
     return lambda: pool.max_pool_gradient(dy, which, *given), [dx]
 
 
-@in_every_order
+@pytest.mark.parametrize("order", ["forward", "reversed", "random"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_windows_2_x_2_in_images_of_any_size(cuda, monkeypatch, dtype, order):
     """The last row and column in a window or in none, no two of a row side by side; to the bit, with a mask too."""
@@ -276,24 +274,27 @@ def gather(device, dtype):
 
 
 def rule(name, memory, *settings):
-    """One of the solver's rules, with L1 and with L2."""
+    """One of the solver's rules, with L1 and with L2, of pieces that begin at 16 bytes and that do not."""
 
     def made(device, dtype):
-        hosts = numbers(1, *[(40,)] * (2 + memory), dtype=dtype)
+        hosts = numbers(1, *[(50,)] * (2 + memory), dtype=dtype)
         hosts[0][7] = 0
         hosts[2:] = [np.abs(host) for host in hosts[2:]]
         arrays, start = ([put(device, host) for host in hosts] for _ in range(2))
-        scratch, skip = blank(device, 40, dtype), put(device, [0], np.int32)
+        scratch, skip = blank(device, 43, dtype), put(device, [0], np.int32)
         given = put(device, [[*settings, 0.125], [*settings[::-1], 0.0]], np.float64)
-        parts = update.Parts([(11, 1), (30, 0), (40, 1)], device)
+        parts = update.Parts([(11, 1), (30, 0), (43, 1)], device)
 
         def run():
             for array, before in zip(arrays, start, strict=True):
                 device.xp.copyto(array, before)
-            weight, diff, *history = arrays
-            for penalty in ("L1", "L2"):
-                arrays_of = weight, diff, history
-                update.update(name, *arrays_of, given, parts, penalty, 0.25, scratch, skip)
+            for penalty, starts in (
+                ("L1", (0, 0, 0, 4)),
+                ("L2", (0, 0, 0, 1)),
+                ("L2", (3, 0, 0, 0)),
+            ):
+                w, d, *history = (a[at : at + 43] for a, at in zip(arrays, starts, strict=False))
+                update.update(name, w, d, history, given, parts, penalty, 0.25, scratch, skip)
 
         return run, arrays
 
@@ -305,32 +306,6 @@ ROWS["update, nesterov"] = rule("nesterov", 1, 0.5, 0.75)
 ROWS["update, scaled"] = rule("scaled", 1, 0.5, 0.75, 0.25, 0.125)
 ROWS["update, adadelta"] = rule("adadelta", 2, 0.5, 0.75, 0.125)
 ROWS["update, adam"] = rule("adam", 2, 0.5, 0.75, 0.875, 0.125, 0.0625)
-
-
-@in_every_order
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_an_update_of_pieces_that_begin_anywhere(cuda, monkeypatch, dtype, order):
-    """Ends of parts within what is taken 16 bytes at a time, a rest, and what lies beside the pieces."""
-    monkeypatch.setattr(cuda.xp, "thread_order", order, raising=False)
-    table = np.array([[0.5, 0.75, 0.875, 0.125, 0.0625, 0.5], [0.25, 0.5, 0.75, 0.5, 0.125, 0.0]])
-    ends = [(11, 1), (12, 0), (16, 1), (33, 0), (40, 1), (2000, 0)]
-    pieces = (0, 0, 0, 0), (8, 0, 16, 8), (1, 1, 1, 1), (0, 0, 0, 1), (3, 0, 0, 0), (0, 8, 5, 0)
-    for starts, size in itertools.product(pieces, (1, 15, 16, 43, 1999)):
-        rows = [next(n for end, n in ends if i < end) for i in range(size)]
-        parts = update.Parts([*(one for one in ends if one[0] < size), (size, rows[-1])], cuda)
-        hosts = [np.abs(host) for host in numbers(size, *[(2020,)] * 4, dtype=dtype)]
-        arrays = [put(cuda, host) for host in hosts]
-        w, d, *history = (a[at : at + size] for a, at in zip(arrays, starts, strict=True))
-        skip = put(cuda, [0], np.int32)
-        update.update("adam", w, d, history, put(cuda, table), parts, "L2", 0.5, None, skip)
-        here = [host[at : at + size] for host, at in zip(hosts, starts, strict=True)]
-        w, d, *history = (host.astype(float) for host in here)
-        *settings, decay = table[rows].T
-        step, *after = RULES["adam"][0](w, 0.5 * d + decay * w, *history, *settings)
-        for host, new in zip(here, (w - step, step, *after), strict=True):
-            host[:] = new
-        for array, host in zip(arrays, hosts, strict=True):
-            close(cuda, array, host)
 
 
 @row
@@ -521,6 +496,34 @@ def normal_gradient(device, dtype, fixed):
 
 ROWS["normalise_gradient"] = lambda device, dtype: normal_gradient(device, dtype, True)
 ROWS["gradients"] = lambda device, dtype: normal_gradient(device, dtype, False)
+
+
+def held(device, dtype, shape, room):
+    """A BatchNorm and a Scale, there and back, of rows in shared memory."""
+    rows, f, kind, ones = by_channel(shape), shape[1], summed(dtype), np.ones(shape[1])
+    x, dy, scale, bias, *learnt = drawn(device, dtype, shape, shape, *[(f,)] * 4)
+    past = [put(device, array, kind) for array in (ones, ones, [1])]
+    by = Statistics.empty(device.xp, rows, kind), Affine(rows, scale, bias)
+    y, dx, norm = *(blank(device, shape, dtype) for _ in range(2)), Norm("variance", 0.1)
+    work = blank(device, workspace(device.xp, x.size, rows, f), dtype)
+
+    def run():
+        with held_in_memory(device, room * x.dtype.itemsize // 4):
+            norms.normalise(x, rows, *by, y, norm, work, Past(0.5, rows.length, *past))
+            norms.gradients(x, dy, rows, norm, *by, learnt, dx, work)
+
+    return run, [y, dx, *learnt, *past, *vars(by[0]).values()]
+
+
+@row
+def resident_moments(device, dtype):
+    """Of fewer packs than 8 blocks have, of 2 and 4 blocks, of one whose threads have some packs each."""
+    cases = ((3, 5, 40), 0), ((3, 3, 48), 320), ((5, 2, 2400), 10**6)
+    runs, written = zip(*(held(device, dtype, *case) for case in cases), strict=True)
+    return lambda: [run() for run in runs], [*itertools.chain(*written)]
+
+
+ROWS["resident_gradients"] = resident_moments
 RESPONSES = (
     Response((6, 9, 70), 2, 0, 2.0, 0.5, 0.75),
     Response((54, 10, 7), 1, 1, 1.0, 0.5, 0.6),
@@ -599,7 +602,7 @@ def with_threads(monkeypatch, blocks, threads):
 
     def limited(*which):
         def of(kernel):
-            def call(grid, block, args):
+            def call(grid, block, args, **_):
                 totals.append(int(args[0]))
                 kernel((blocks,), (threads,), args)
 
@@ -628,8 +631,9 @@ def test_the_order_of_the_threads_does_not_matter(cuda, monkeypatch, name, dtype
     if not hasattr(cuda.xp, "is_stand_in"):
         pytest.skip("only the stand-in runs threads in an order of choice")
     first = bits(ROWS[name], cuda, dtype)
-    monkeypatch.setattr(cuda.xp, "thread_order", "reversed")
-    assert bits(ROWS[name], cuda, dtype) == first
+    for order in ("reversed", "random"):
+        monkeypatch.setattr(cuda.xp, "thread_order", order)
+        assert bits(ROWS[name], cuda, dtype) == first
 
 
 def near(got, expected, tolerance):
@@ -656,7 +660,7 @@ def test_16_bits_are_summed_in_32(cuda, monkeypatch, name, kind):
 # Their threads, or those of the sums behind them, share memory: a block is of 256, always. judge is one block
 BLOCKWISE = {"implicit", "sums", "softmax", "softmax_gradient", "softmax_loss", "judge", "squares"}
 BLOCKWISE |= {"moments", "gradients", "normalise", "normalise_gradient", "products"}
-BLOCKWISE |= {"depthwise_weight_gradient"}
+BLOCKWISE |= {"depthwise_weight_gradient", "resident_moments", "resident_gradients"}
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in BLOCKWISE])
@@ -685,7 +689,7 @@ def launched(monkeypatch):
     """The (grid, block, args) of launches that run nothing."""
     calls = []
     fake = SimpleNamespace(dtype=np.dtype(np.float32), device=SimpleNamespace(id=0))
-    record = {"f": lambda *call: calls.append(call)}
+    record = {"f": lambda *call, **_: calls.append(call)}
     monkeypatch.setattr(launch, "kernels", lambda file, ctype, device: record)
     monkeypatch.setattr(launch, "files", lambda: {"f": "f.cu"})
     return lambda total, *args: launch.launch("f", total, fake, *args) or calls
@@ -715,16 +719,11 @@ def test_nothing_is_launched_for_nothing(launched):
     assert launched(0) == []
 
 
-@pytest.mark.parametrize("total", [2**24, 2**30, 2**31 - 2**25])
-def test_the_grid_stays_within_its_limit(launched, total):
-    (((blocks,), (threads,), _),) = launched(total)
-    assert blocks <= 65535
-    assert threads <= 1024
-
-
-@pytest.mark.parametrize("total", [2**31 - 2**24, 2**31 - 1, 2**31, 2**40])
+@pytest.mark.parametrize(
+    "total", [2**24, 2**30, 2**31 - 2**25, 2**31 - 2**24, 2**31 - 1, 2**31, 2**40]
+)
 def test_no_index_passes_32_bits(launched, total):
-    """A thread adds the grid to its index once more than it needs: that must not wrap."""
+    """A thread adds the grid, which has its limit, to its index once more than it needs: that must not wrap."""
     try:
         (((blocks,), (threads,), _),) = launched(total)
     except ShapeError as error:
@@ -732,3 +731,4 @@ def test_no_index_passes_32_bits(launched, total):
         assert total > 2**31 - 2**25
     else:
         assert total - 1 + blocks * threads < 2**31
+        assert blocks <= 65535 and threads <= 1024

@@ -80,11 +80,6 @@ def pieces(cuda, monkeypatch):
     test_launch.test_squares_of_a_piece_that_begins_anywhere(cuda, np.float32)
 
 
-def steps(cuda, monkeypatch):
-    check = test_launch.test_an_update_of_pieces_that_begin_anywhere
-    check(cuda, monkeypatch, np.float32, "forward")
-
-
 def halves(cuda, monkeypatch):
     test_launch.test_windows_2_x_2_in_images_of_any_size(cuda, monkeypatch, np.float32, "forward")
 
@@ -193,6 +188,12 @@ def remembered(cuda, monkeypatch):
         np.testing.assert_allclose(cuda.to_host(mine), 0.5 + new * np.ones(mine.size))
 
 
+def held(cuda, monkeypatch):
+    """Rows in shared memory."""
+    test_launch.test_both_devices_agree(cuda, "resident_moments", np.float32)
+    test_fusion.test_a_batch_norm_goes_on_to_what_follows(cuda, monkeypatch, "held", np.float32)
+
+
 # What goes wrong, in which file, what stands there, what is planted in its place, and the check that finds it.
 MUTATIONS = kit.rows(r"""
 a missing barrier | implicit | __syncthreads();  // the next slab is there, and this one is used up |  | tiles
@@ -258,8 +259,9 @@ a bias left out of what is pooled | implicit | finished(sums[i][j + v + k], at +
 a mask that lets zero pass | types | S(mask[at]) > 0 | S(mask[at]) >= 0 | masks
 a row of numbers of the neighbours | update | entry < parts | entry + 1 < parts | rules
 numbers that are always the first row's | update | parts[2 * part + 1] * columns | 0 | rules
-an end of a part within a pack | update | i + many <= (unsigned)parts | i < (unsigned)parts | steps
-neighbours that stay in a part | update | while (entry >= (unsigned)parts[2 * part]) ++part; |  | steps
+an end of a part within a pack | update | i + many <= (unsigned)parts | i < (unsigned)parts | rules
+neighbours that stay in a part | update | while (entry >= (unsigned)parts[2 * part]) ++part; |  | rules
+a second history that may lie anywhere | update | (size_t)second) % | 0) % | rules
 half a key | random | key[0], key[1] | key[0], key[0] | drawn
 a gradient of the sum, not the mean | softmax | dx ? S(*dloss) / S(*normalizer) | dx ? S(*dloss) | lost
 ignored labels that learn | nll | label == T(ignore) | label == T(ignore - 1) | lost
@@ -272,8 +274,21 @@ a scale's gradient of what is not rounded | normalize | fma(dy, y ? at.y : plain
 a sum with what is not rounded | normalize | end(S(T(value)) + beside, true) | end(value + beside, true) | norms
 a lane that is left out | share | e += many * lanes | e += (many + 1) * lanes | norms
 rows that are summed before all is there | share | *mine = value;\n    __syncthreads(); | *mine = value; | norms
-a variance that is remembered as it is | normalize | rounded(correction, squares) | squares | remembered
+a variance that is remembered as it is | normalize | rounded(correction, of) | of | remembered
 batches that every row counts | normalize | if (row == 0) *batches | *batches | remembered
+a warp that is left out | resident | int w = 0; w < WARPS | int w = 1; w < WARPS | held
+warps that are summed before all are there | resident | __syncthreads(); |  | held
+a block's sum in another's place | resident | &blocks[n][blockIdx.y], t | &blocks[n][t], t | held
+a block that is not met behind its sum | resident | return;\n  cluster_meets<K>(); | return; | held
+a block that may not have begun | resident | if (K > 1) cluster_meets<K>(); |  | held
+the mean of a block's part for the row's | resident | center[0] /= float(outer * inner) | center[0] /= float((share.last - share.first) * V) | held
+a pack for the one before | resident | const Many pack = own[p * THREADS] | const Many pack = own[0] | held
+a gradient kept where x is | resident | own[packs++ * THREADS + beside] | own[packs++ * THREADS] | held
+statistics that every block remembers | resident | blockIdx.y == 0 && threadIdx.x == 0) st | threadIdx.x == 0) st | held
+a gradient that every block adds | resident | if (blockIdx.y == 0 && threadIdx.x == 0) { | if (threadIdx.x == 0) { | held
+a gradient that a ReLU stops by its neighbour | resident | top.of, v) | top.of, 0) | held
+what passes a ReLU is x | resident | passed)[i] = at.of.dy | passed)[i] = at.of.x | held
+a scale's gradient of x for y | resident | if (y) at.y = from(y) | if (y) at.y = from(x) | held
 a norm of half the blocks | watch | i < count; i += BLOCK | 2 * i < count; i += BLOCK | judged
 """)
 WITHIN = {
@@ -301,6 +316,7 @@ BARRIERS = {
     "block": ("losses", "parts", "judged"),
     "depthwise": ("planes",),
     "implicit": ("tiles", "tables", "rests"),
+    "resident": ("held",),
     "share": ("norms",),
     "softmax": ("losses", "lost"),
     "sums": ("totals",),

@@ -1,5 +1,7 @@
 """What the rows of test_launch.py's table share, which stand there and in launch_rows_<family>.py."""
 
+from unittest import mock
+
 import numpy as np
 from core.ops.cases import blank, numbers, put
 
@@ -36,3 +38,11 @@ def plain(op, inputs, out):
 def summed(dtype):
     """The type that sums are taken in."""
     return dtype if dtype == np.float64 else np.float32
+
+
+def held_in_memory(device, room=0):
+    """A context in which clusters hold rows in shared memory, however short: in `room` bytes, or by 8 blocks."""
+    values = {"LEAST": 0, "ALONE": 0, "ROOM": room}
+    if hasattr(device.xp, "is_stand_in"):
+        values["HOLDING"] = range(999)
+    return mock.patch.multiple("minicaffe.backends.cuda.moments", **values)

@@ -105,7 +105,7 @@ def test_long_rows_are_summed_in_parts(device, shape, kind):
     x = (rng.normal(size=shape) + drift.reshape(shape) + far).astype(np.float32)
     dy = rng.normal(size=shape).astype(np.float32)
     work = blank(device, workspace(device.xp, x.size, rows), np.float32)
-    assert not device.is_cuda or not module.cut(rows, work, x).whole
+    assert not device.is_cuda or module.cut(rows, work, x)[2][1] > 1
     norm, got = Norm(kind, 1e-5), Statistics.empty(device.xp, rows, np.float32)
     statistics(put(device, x), rows, norm, got, work)
     wide = x.astype(np.float64)

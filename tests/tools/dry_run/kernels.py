@@ -72,8 +72,10 @@ class Kernel:
         assert len(chosen) <= len(kinds) and all(" = " in kind for kind in kinds[len(chosen) :])
         meant = dict(zip((kind.partition(" ")[0] for kind in kinds), chosen, strict=False))
         self.parameters = [_meant(parameter, meant) for parameter in parameters]
+        self.max_dynamic_shared_size_bytes = 48 << 10
 
-    def __call__(self, grid: Any, block: Any, args: Any) -> None:
+    def __call__(self, grid: Any, block: Any, args: Any, *, shared_mem: int = 0) -> None:
+        assert shared_mem <= self.max_dynamic_shared_size_bytes
         for size, limit in zip(grid, LIMITS, strict=False):
             assert type(size) is int and 0 < size <= limit, f"{self.name}: a grid of {grid}"
         assert len(grid) <= 3 and math.prod(block) <= 1024

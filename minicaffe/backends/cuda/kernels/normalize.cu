@@ -5,49 +5,7 @@
 // last of them there joins all, always in the same order, and entries are another kernel's. Where a block has
 // whole rows, it goes on to their entries itself.
 
-#include "share.cu"
-
-// How a row's spread becomes the rate that its entries are multiplied by.
-const int VARIANCE = 0;   // 1 / sqrt(variance + eps)
-const int DEVIATION = 1;  // 1 / (sqrt(variance) + eps)
-const int MEAN = 2;       // 1
-const int LENGTH = 3;     // 1 / sqrt(sum of squares + eps); the mean stays
-
-template <typename S>
-__device__ S rate_of(S spread, int kind, S eps) {
-  if (kind == MEAN) return 1;
-  return kind == DEVIATION ? 1 / (sqrt(spread) + eps) : 1 / sqrt(spread + eps);
-}
-
-// What becomes of a normalised entry: y itself, z = scale y + bias, sum = z + other, those of them that are
-// wanted, each made from the one before as that is stored; the last ends in a ReLU with `relu`.
-template <typename T>
-struct Ends {
-  const T *scale, *bias;
-  int features, places;
-  T *y, *z;
-  const T* other;
-  T* sum;
-  int relu;
-
-  typedef typename Sum<T>::type S;
-
-  __device__ S far(unsigned i) const { return sum ? S(other[i]) : S(0); }
-  __device__ int feature(unsigned i) const { return i / places % features; }
-
-  __device__ void put(unsigned i, S value, S beside, int feature) const {
-    if (y) {
-      value = S(T(value));
-      y[i] = T(end(value, !z));
-    }
-    if (!z) return;
-    const S shift = bias ? S(bias[feature]) : S(-0.0);  // which changes nothing
-    value = scale ? fma(value, S(scale[feature]), shift) : value + shift;
-    z[i] = T(end(value, !sum));
-    if (sum) sum[i] = T(end(S(T(value)) + beside, true));
-  }
-  __device__ S end(S value, bool last) const { return relu && last && value <= 0 ? S(0) : value; }
-};
+#include "ends.cu"
 
 template <typename S>
 struct Two {
@@ -60,9 +18,8 @@ struct Three {
   S y;
 };
 
-// The mean of each row, the sum of the squares of what is left without it, and so the row's statistics. What
-// is remembered of rows, if anything is, becomes fraction of it + the means, the variances times `correction`,
-// and 1. Then the entries, if y or z is given, which only blocks with whole rows are.
+// The mean of each row, the sum of the squares of what is left without it, and so the row's statistics. Then the
+// entries, if y or z is given, which only blocks with whole rows are.
 template <typename T>
 __launch_bounds__(MOST, 1)
 __global__ void moments(int count, const T* x, int outer, int kept, int inner, int wide, int kind,
@@ -108,16 +65,8 @@ __global__ void moments(int count, const T* x, int outer, int kept, int inner, i
   }
   if (kind != LENGTH) squares /= S(entries);
   const S factor = rate_of(squares, kind, eps);
-  if (share.lane == 0 && row < count) {
-    mean[row] = center;
-    spread[row] = squares;
-    rate[row] = factor;
-    if (mean_sum) {
-      mean_sum[row] = fma(fraction, mean_sum[row], center);
-      variance_sum[row] = fma(fraction, variance_sum[row], rounded(correction, squares));
-      if (row == 0) *batches = fma(fraction, *batches, S(1));
-    }
-  }
+  const Statistics<S> statistics = {mean, spread, rate, fraction, correction, mean_sum, variance_sum, batches};
+  if (share.lane == 0 && row < count) statistics.put(row, center, squares, factor);
   if (!y && !z) return;
   const Ends<T> ends = {scale, bias, features, places, y, z, other, sum, relu};
   const bool by_row = features == kept && places == inner;
@@ -161,18 +110,6 @@ __global__ void normalise(int count, const T* x, const typename Sum<T>::type* __
     const int feature = by_row ? own : ends.feature(i);
     ends.put(i, rounded(value.of - center, factor), value.beside, feature);
   });
-}
-
-template <typename T>
-__device__ typename Sum<T>::type scaled(typename Sum<T>::type dy, const T* scale, int feature) {
-  typedef typename Sum<T>::type S;
-  return scale ? rounded(dy, S(scale[feature])) : dy;
-}
-
-// dx of an entry: rate (g - one - other y), of g = dy scale, y being what is normalised.
-template <typename S>
-__device__ S back(S g, S y, S rate, S one, S other) {
-  return rounded(rate, fma(-other, y, g - one));
 }
 
 // Sums over the rows (s_outer, s_kept, s_inner), and gradients of them. What is normalised is (x - mean) rate
