@@ -104,7 +104,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call" and report.passed and "PYTEST_XDIST_WORKER" not in os.environ:
         with open(PASSED, "a", encoding="utf-8") as file:
-            print(report.nodeid, file=file)
+            file.write(f"{report.nodeid}\n")  # a test may have replaced print
 
 
 def _full(config: pytest.Config) -> bool:

@@ -113,8 +113,7 @@ def test_devices_that_are_not_there_are_told(cuda):
 def test_without_cuda_the_cpu_is_chosen_and_the_reason_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setattr("minicaffe.backends.cuda.device.has_driver", lambda: False)
-    chosen = backend.device()
-    assert repr(chosen) == "cpu (there is no NVIDIA driver)"
+    assert repr(backend.device()) == "cpu (there is no NVIDIA driver)"
     with pytest.raises(DeviceError, match="there is no NVIDIA driver"):
         backend.device("cuda")
 

@@ -68,8 +68,7 @@ def test_what_does_not_compile_is_told(kernels):
 
 
 def test_all_tiles_of_the_implicit_product_are_asked_for(kernels):
-    given = [("implicit.cu", "double, double, 1, 2"), ("pool.cu", "float")]
-    tiles = kernels.with_tiles(given, 90)
+    tiles = kernels.with_tiles([("implicit.cu", "double, double, 1, 2"), ("pool.cu", "float")], 90)
     assert ("pool.cu", "float") in tiles and len(tiles) == 1 + 6 * 4 + 1
     half = [("implicit.cu", "__half, float, 1, 2, F16")]
     assert {tile[1].split(", ")[-1] for tile in kernels.with_tiles(half, 90)} == {"F16"}

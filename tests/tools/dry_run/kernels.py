@@ -36,8 +36,7 @@ def expanded(code: str) -> str:
     """A source without what it includes, macros expanded by a C preprocessor."""
     plain = re.sub(r"#include.*", "", code)
     command = [*shlex.split(os.environ.get("CXX", "g++")), "-E", "-P", "-x", "c++", "-"]
-    run = subprocess.run(command, input=plain, capture_output=True, text=True, check=True)
-    return run.stdout
+    return subprocess.run(command, input=plain, capture_output=True, text=True, check=True).stdout
 
 
 @functools.cache

@@ -164,8 +164,7 @@ def test_of_a_deploy_net_only_the_size_is_known(tmp_path):
 
 
 def test_a_net_of_other_numbers_has_no_preprocessing(tmp_path):
-    net = Net(parse(DEPLOY.replace("3, 6, 8", "9")), "TEST", device="cpu")
-    to_onnx(net, tmp_path / "net.onnx")
+    to_onnx(Net(parse(DEPLOY.replace("3, 6, 8", "9")), "TEST", device="cpu"), tmp_path / "net.onnx")
     assert json.loads((tmp_path / "net.json").read_text())["preprocessing"] is None
     assert not onnx.load(tmp_path / "net.onnx").metadata_props
 
